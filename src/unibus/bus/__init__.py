@@ -1,1 +1,1 @@
-"""The shell that people import: MessageBus, its channels, groups and workers."""
+"""The bus itself: publish/subscribe in memory, durable queues on a store, and the API classes that users import."""

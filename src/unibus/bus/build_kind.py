@@ -1,7 +1,7 @@
-"""Whether the running package is compiled, in words: for `unibus --version`, demo, benchmarks, health and the log.
+"""Reports whether the running package is compiled: for `unibus --version`, demo, benchmarks, health and the log.
 
 A build that cannot compile installs the same package as plain Python, and pip shows the warning only with -v. So the
-package itself has to say it. A checkout (an editable install) is plain on purpose, and nothing is wrong with it.
+package reports it at run time. A checkout (an editable install) is plain on purpose, and that is no problem.
 """
 
 import logging
@@ -19,24 +19,24 @@ _is_logged = False
 
 
 def is_checkout(package: Path = Path(__file__).parent.parent) -> bool:
-    """Whether the package is imported from its sources, which are never compiled where they are."""
+    """Whether the package is imported from a source checkout, which is never compiled in place."""
     return package.parent.name == "src" and (package.parent.parent / "setup.py").is_file()
 
 
 def describe_build() -> str:
-    """For people, to be read after "unibus is"."""
+    """A text for humans that continues the sentence "unibus is …"."""
     if COMPILED:
         return "compiled"
     return "plain Python, from a checkout" if is_checkout() else "plain Python, about ten times slower than compiled"
 
 
 def build_hint() -> str:
-    """What to do about it; empty when there is nothing to do."""
+    """What to do about a plain build; empty when no action is needed."""
     return "" if COMPILED or is_checkout() else _HINT
 
 
 def log_plain_build() -> None:
-    """With the first bus of a process, and once: a program that is ten times slower than expected has its reason."""
+    """Log once per process, with its first bus, that the build is plain: it explains a program that is slow."""
     global _is_logged
     if COMPILED or _is_logged:
         return

@@ -1,4 +1,7 @@
-"""Writing a dead letter: the message as it was, with the record of why it died."""
+"""Makes the copy of a failed message for its dead-letter channel: the same message, with the record of the failure.
+
+Used where messages are in memory (channels and backends). A store dead-letters by a change of its own state instead.
+"""
 
 import traceback
 
@@ -10,21 +13,23 @@ from unibus.core.flow.deadletter import dead_letter_headers, without_record
 def dead_letter(
     message: Message, place: str, reason: str, error: BaseException | None, group: str, now_ns: int
 ) -> Message:
-    """A copy of the message for the dead-letter channel: same id and body, never expiring, answering nobody."""
-    letter = message.copy()
-    letter.channel = place
-    letter.expires_ns = 0
-    letter.delivery_count = 0
+    """A copy of the message for the dead-letter channel `place`: same id and body, no expiry, no reply address."""
+    copy = message.copy()
+    copy.channel = place
+    copy.expires_ns = 0
+    copy.delivery_count = 0
     properties = MessageProperties() if message.properties is None else message.properties.copy()
+    # A handler of the dead-letter channel must not answer the requester of the original message.
     properties.reply_to = None
     kind = "" if error is None else type(error).__name__
     trace = "" if error is None else "".join(traceback.format_exception(error))
     record = dead_letter_headers(
         reason, error_text(error), kind, message.delivery_count, message.channel, group, now_ns, trace
     )
+    # The record of an earlier failure is replaced: the headers describe the last one.
     properties.headers = {**without_record(message.headers), **record}
-    letter.properties = properties
-    return letter
+    copy.properties = properties
+    return copy
 
 
 def error_text(error: BaseException | None) -> str:
@@ -33,7 +38,7 @@ def error_text(error: BaseException | None) -> str:
     try:
         return str(error)
     except Exception as broken:
-        # The message matters more than the words about it.
+        # An exception whose __str__ raises must not cost us the message.
         return f"(no text: {type(broken).__name__})"
 
 

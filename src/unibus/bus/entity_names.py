@@ -1,7 +1,7 @@
-"""What queues, topics, subscriptions and rules may be called, as Azure Service Bus has it.
+"""Checks the names of queues, topics and subscriptions by the rules of Azure Service Bus.
 
-It holds for entities that are created on purpose, through `bus.entities`, a file or a server: their names have to fit
-into paths and addresses. A name that is created by sending to it has only to be printable (names.py).
+The rules apply to entities that are created explicitly, through `bus.entities`, a file or a server: their names become
+parts of URLs. An entity that is created by the first send to it needs only a printable name (names.py).
 """
 
 import logging
@@ -28,8 +28,8 @@ RESERVED_FIRST: Final = frozenset(
         "robots.txt",
     }
 )
-"""First segments of paths that a server answers itself. An entity of such a name cannot be created over HTTP; one that
-exists is reached under /servicebus/queues/ or /servicebus/topics/."""
+"""First path segments that the server uses for its own URLs. An entity whose name begins with one cannot be created
+over HTTP; an existing one is available under /servicebus/queues/ or /servicebus/topics/."""
 
 _PART: Final = r"[A-Za-z0-9._-]+"
 _PATH: Final = re.compile(rf"(?=[A-Za-z0-9]){_PART}(?:/{_PART})*(?<=[A-Za-z0-9])")
@@ -37,47 +37,53 @@ _NAME: Final = re.compile(rf"(?=[A-Za-z0-9]){_PART}(?<=[A-Za-z0-9])")
 
 
 def checked_path(name: object) -> str:
-    """The path of a queue or a topic. One that begins with an address of a server is possible, and logs a warning."""
+    """The path of a queue or a topic, or NameInvalid. A path that begins with a URL of the server logs a warning."""
     if not isinstance(name, str) or not 1 <= len(name) <= ENTITY_PATH_CHARS_MAX:
-        raise NameInvalid(f"no entity can be called {name!r:.80}", f"1 to {ENTITY_PATH_CHARS_MAX} characters")
+        raise NameInvalid(f"entity name {name!r:.80} is not valid", f"use 1 to {ENTITY_PATH_CHARS_MAX} characters")
     if _PATH.fullmatch(name) is None:
         raise NameInvalid(
-            f"no entity can be called {name!r:.80}",
-            "letters and digits, with . - _ and single / in between, from a letter or digit to a letter or digit",
+            f"entity name {name!r:.80} is not valid",
+            "use letters and digits, with . - _ and single / between them; begin and end with a letter or digit",
         )
     if is_reserved(name):
-        raise NameInvalid(f"{name!r:.80} has a part that is called Subscriptions", "it would look like a subscription")
+        raise NameInvalid(
+            f"entity name {name!r:.80} has a reserved part",
+            "leave out the part Subscriptions: it marks the path of a subscription",
+        )
     warn_if_reserved(name)
     return exact_text(name)
 
 
 def checked_server_path(name: object) -> str:
-    """The path of a queue or a topic that a server creates for a client: not one of its own addresses."""
+    """As `checked_path`, for an entity that a server creates for a client: a path of the server's own is refused."""
     first = reserved_first(name) if isinstance(name, str) else ""
     if first:
-        hint = "add a prefix: an entity of that name would hide behind an address of the server"
-        raise NameInvalid(f"{name!r:.80} begins with {first!r}, which is an address of the server", hint)
+        hint = "choose another first part: the server answers this URL itself, and clients could not use the entity"
+        raise NameInvalid(f"entity name {name!r:.80} begins with {first!r}, which the server reserves", hint)
     return checked_path(name)
 
 
 def reserved_first(name: str) -> str:
-    """The first segment of a name, if it is reserved; else an empty text."""
+    """The first segment of a name if it is reserved, else the empty string. Case does not matter."""
     first = name.partition("/")[0].casefold()
     return first if first in RESERVED_FIRST else ""
 
 
 def warn_if_reserved(name: str) -> None:
-    """For names that are chosen on purpose: they work, and a server answers their address itself."""
+    """Log that HTTP clients need the longer URL for this name. In the process the name works as any other."""
     if reserved_first(name):
-        log.warning("%r begins with an address of the server: over HTTP it is only reached under /servicebus/", name)
+        log.warning("%r begins with a reserved URL of the server: HTTP clients must use /servicebus/", name)
 
 
 def checked_subscription(name: object) -> str:
     """The name of a subscription, without its topic."""
     if not isinstance(name, str) or not 1 <= len(name) <= SUBSCRIPTION_NAME_CHARS_MAX:
         raise NameInvalid(
-            f"no subscription can be called {name!r:.80}", f"1 to {SUBSCRIPTION_NAME_CHARS_MAX} characters"
+            f"subscription name {name!r:.80} is not valid", f"use 1 to {SUBSCRIPTION_NAME_CHARS_MAX} characters"
         )
     if _NAME.fullmatch(name) is None or is_reserved(name):
-        raise NameInvalid(f"no subscription can be called {name!r}", "letters and digits, with . - _ in between")
+        raise NameInvalid(
+            f"subscription name {name!r} is not valid",
+            "use letters and digits, with . - _ between them; begin and end with a letter or digit",
+        )
     return exact_text(name)

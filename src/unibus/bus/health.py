@@ -1,4 +1,4 @@
-"""How the bus is, in one object: for people, and for whoever asks every few seconds."""
+"""The health of a bus in one object: for humans, and for probes that ask every few seconds."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -11,9 +11,12 @@ from unibus.stores.seam.store import StoreHealth
 class HealthStatus:
     """`status` is "healthy", "degraded", "stopped" or "unhealthy".
 
-    Degraded: it works, but not as was asked for, or its disk is full. Stopped: it takes messages, and hands none over
-    until `start()`; that is `ok`, and not healthy. May be awaited. `build` is "compiled" or "plain" (plain Python,
-    about ten times slower): a fact, not a problem.
+    - degraded: the bus works, but with a weaker setting than requested, or its disk is full.
+    - stopped: the bus accepts messages and delivers none until `start()`. That is `ok`, but not healthy.
+    - unhealthy: the bus is closed, or its store has failed.
+
+    `build` is "compiled" or "plain" (plain Python, about ten times slower); it does not change the status. The object
+    may be awaited, so that async and sync programs write the same line.
     """
 
     status: str
@@ -32,11 +35,12 @@ class HealthStatus:
 
 
 def health_of(closed: bool, stopped: bool, degraded: str, store: StoreHealth | None, channels: int) -> HealthStatus:
+    """The status by its most serious cause: closed, then a failed store, then stopped, then degraded."""
     if closed:
         return HealthStatus("unhealthy", "the bus is closed", channels, store)
     if store is not None and not store.ok:
         return HealthStatus("unhealthy", store.problem, channels, store)
     if stopped:
-        return HealthStatus("stopped", "stop() was called: messages wait for start()", channels, store)
+        return HealthStatus("stopped", "stop() was called: messages are delivered after start()", channels, store)
     problem = degraded if store is None or not store.warning else store.warning
     return HealthStatus("degraded" if problem else "healthy", problem, channels, store)

@@ -1,4 +1,8 @@
-"""What can be set, checked once where it is set: channels, subscriptions, the bus."""
+"""The settings of channels, of subscriptions and of the bus.
+
+Each is checked once, when the settings object is made: code that reads it may rely on the values. A wrong value raises
+ConfigInvalid and changes nothing.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -38,18 +42,22 @@ DROP_POLICIES: Final = {
 
 
 class UnaskedSize(int):
-    """A bound that nobody has asked for. It holds for what waits in memory; what a store keeps may wait as it likes."""
+    """The default bound of a queue, as opposed to one that the user gave.
+
+    It bounds the backlog in memory only: a persistent channel, whose backlog is on disk, is unbounded by default.
+    """
 
 
 @dataclass(frozen=True)
 class ChannelConfig:
     """How a channel treats its messages.
 
-    `drop_policy` decides what happens to a publish when a reliable group has `max_queue_size` messages waiting
-    (0 = unbounded): `drop_new` refuses it with QueueFull, `drop_old` evicts the oldest of the least urgent, `block`
-    waits for room, at most `block_timeout` seconds. `ttl` is in seconds. `dedup_window` (seconds) drops repeated ids
-    and dedup keys. `persistent` keeps the channel's messages in the bus's store, and each group's place in them; None
-    means: if the bus stands on a durable URL. Such a channel is unbounded unless a size is given.
+    `drop_policy` decides what a publish does when a reliable group has a backlog of `max_queue_size` messages
+    (0 = unbounded): `drop_new` raises QueueFull, `drop_old` evicts the oldest message of the lowest priority, `block`
+    waits for a free place in the queue, at most `block_timeout` seconds. `ttl` is in seconds. `dedup_window` (seconds)
+    drops messages whose id or dedup key was seen before. `persistent` keeps the channel's messages, and the position
+    of each group, in the store of the bus; None means: persistent if the bus has a durable URL. A persistent channel
+    is unbounded unless a size is given.
     """
 
     max_queue_size: int = UnaskedSize(QUEUE_SIZE_DEFAULT)
@@ -70,7 +78,7 @@ class ChannelConfig:
         if self.drop_policy not in DROP_POLICIES:
             raise ConfigInvalid(f"unknown drop_policy {self.drop_policy!r}", f"use one of {', '.join(DROP_POLICIES)}")
         if self.rate_limit_burst is not None and self.rate_limit_per_sec is None:
-            raise ConfigInvalid("rate_limit_burst without rate_limit_per_sec", "give the rate too")
+            raise ConfigInvalid("rate_limit_burst needs rate_limit_per_sec", "give the rate too")
         checked_priority(self.default_priority)
         if self.dead_letter_channel is not None:
             checked_name(self.dead_letter_channel)
@@ -79,12 +87,12 @@ class ChannelConfig:
                 seconds_ns(name, getattr(self, name))
 
 
-# What queues of other libraries call these settings.
+# Names that other libraries use for these settings: the hint of an error names ours.
 _MEANT: Final = {"max_size": "max_queue_size", "maxsize": "max_queue_size", "durable": "persistent"}
 
 
 def channel_config(config: ChannelConfig | None, options: dict[str, object]) -> ChannelConfig:
-    """A config from an object, from keywords, or from both: keywords win. None means "the default"."""
+    """A config from an object, from keywords, or from both: keywords win. A keyword of None is ignored."""
     known = {field.name for field in fields(ChannelConfig)}
     unknown = [name for name in options if name not in known]
     if unknown:
@@ -96,8 +104,8 @@ def channel_config(config: ChannelConfig | None, options: dict[str, object]) -> 
 
 @dataclass(frozen=True)
 class BusConfig:
-    """`strict`: publish and subscribe refuse channels that nobody created. `idempotency_ttl` (seconds) turns on
-    duplicate detection by message id for every channel."""
+    """`strict`: publish and subscribe refuse a channel that was not created before. `idempotency_ttl` (seconds) turns
+    on duplicate detection by message id for every channel."""
 
     worker_count: int = WORKER_COUNT_DEFAULT
     strict: bool = False
@@ -117,11 +125,11 @@ class SubscribeOptions(TypedDict, total=False):
     message at publish, in the publisher's thread. `match`: what the channel argument is; without it a name with a
     wildcard is a pattern, any other exact (pattern_names.py). `dispatch="inline"` runs a sync handler in the
     publisher's thread. `overflow="drop_oldest"` makes the subscriber lossy with a queue of its own of `queue_size`.
-    `requeue="back"` sends a failed message to the end of its level instead of back to its place.
+    `requeue="back"` puts a failed message behind all others of its priority instead of back to its old position.
     On a persistent channel: `start` is where a new group begins ("end", "beginning", a sequence, a datetime), and
-    `idempotent=True` remembers with each acknowledgement that this message was handled, for as long as a message
-    may live there: one that is sent again under its id is not handled again. Where the process ends between the
-    handler and the acknowledgement, the handler is called again.
+    `idempotent=True` stores with each acknowledgement the id of the handled message, for as long as a message can
+    exist there: a message that is sent again with this id is not handled again. If the process ends between the
+    return of the handler and the acknowledgement, the message is redelivered.
     """
 
     group: str | None

@@ -1,6 +1,6 @@
-"""Calls that are due later: one heap, and one thread that sleeps until the first is due.
+"""Timers: one heap of deadlines, and one daemon thread that sleeps until the earliest.
 
-A virtual clock (unibus.testing) brings timers of its own, which fire when the test advances it.
+A virtual clock (unibus.testing) has timers of its own, which run when the test advances it.
 """
 
 import heapq
@@ -24,38 +24,43 @@ def _leave_to_parent(timers: "ThreadTimers | None") -> None:
 
 
 class ThreadTimers(Timers):
-    """Timers on the system's monotonic clock. The thread starts with the first call."""
+    """Timers on the system's monotonic clock. The thread starts with the first timer that is set.
+
+    Actions run one at a time, in the order of their deadlines; of equal deadlines the one that was set first. What an
+    action raises goes to `report`, and the thread continues.
+    """
 
     def __init__(self, clock: Clock, report: Callable[[BaseException], None]) -> None:
         self._clock = clock
         self._report = report
-        self._due: list[tuple[int, int, Callable[[], None]]] = []
-        self._count = 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0  # Orders equal deadlines, so that two actions are never compared.
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopped = False
-        self._is_reported = False  # The log has said that no thread could be started.
+        self._is_reported = False  # Whether the log already says that no thread could be started.
         me = weakref.ref(self)
         self._fork_mark = on_fork(lambda _: _leave_to_parent(me()))
 
     def leave_to_parent(self) -> None:
-        """In a forked child: the thread is the parent's, and so is what is due."""
+        """In a forked child: the thread exists only in the parent, which runs the pending actions."""
         renew(self._changed)
         self._stopped = True
-        self._due = []
+        self._heap = []
 
     def after(self, delay_ns: int, action: Callable[[], None]) -> None:
         with self._changed:
             self._count += 1
-            heapq.heappush(self._due, (self._clock.monotonic_ns() + delay_ns, self._count, action))
+            heapq.heappush(self._heap, (self._clock.monotonic_ns() + delay_ns, self._count, action))
             if self._thread is None and not self._stopped:
                 self._start()
             self._changed.notify()
 
     def _start(self) -> None:
-        """Under the lock. Where the system refuses to start a thread, the next call tries again: nothing is lost."""
+        """Start the thread; the caller holds the lock. If the system refuses a thread, the next timer tries again, and
+        the pending actions stay in the heap."""
         thread = DaemonThread(self._run, "unibus-timers")
-        self._thread = thread  # Before its start: Ctrl-C may interrupt that, and the thread runs.
+        self._thread = thread  # Before start(): Ctrl-C may interrupt that call after the thread has begun to run.
         try:
             thread.start()
         except BaseException as error:
@@ -65,16 +70,16 @@ class ThreadTimers(Timers):
                 raise
             if not self._is_reported:
                 self._is_reported = True
-                log.error("no thread could be started for timers, what is due later waits for one: %s", error)
+                log.error("cannot start the thread for timers; the next timer that is set tries again: %s", error)
 
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
-            self._due.clear()
+            self._heap.clear()
             self._changed.notify()
 
     def join(self, timeout_s: float | None, join: Callable[[threading.Thread, float | None], None]) -> None:
-        """After `stop`: wait until the call that is running has returned, and the thread has ended."""
+        """After `stop`: wait until the running action has returned and the thread has ended."""
         if self._thread is not None:
             join(self._thread, timeout_s)
 
@@ -89,9 +94,9 @@ class ThreadTimers(Timers):
         with self._changed:
             while not self._stopped:
                 wait_s = None
-                if self._due:
-                    wait_s = (self._due[0][0] - self._clock.monotonic_ns()) / 1e9
+                if self._heap:
+                    wait_s = (self._heap[0][0] - self._clock.monotonic_ns()) / 1e9
                     if wait_s <= 0:
-                        return heapq.heappop(self._due)[2]
+                        return heapq.heappop(self._heap)[2]
                 self._changed.wait(wait_s)
         return None

@@ -151,7 +151,7 @@ def test_entities_of_a_file_exist_at_the_start(serve: Serve, tmp_path: Path) -> 
     assert server.call(names()) == ["orders"]
     server.stop()
     file.write_text('{"topics": {"orders": {}}}')
-    with pytest.raises(EntityExists, match="'orders' is a queue here and a topic in the file"):
+    with pytest.raises(EntityExists, match="'orders' is a queue in the store and a topic in the file"):
         serve(store=store, entities=str(file))
     file.write_text('{"queues":\n{"orders": {"colour": 1}}}')
     with pytest.raises(ConfigInvalid, match=r"Config\.json, line 2"):

@@ -1,6 +1,6 @@
 """A user's program with a table of its own and a bus beside it, for the tests of the outbox.
 
-`relay` answers when all that was committed is relayed: so nobody has to sleep.
+`relay` answers when all that was committed is relayed: so tests need no sleep.
 """
 
 import sqlite3

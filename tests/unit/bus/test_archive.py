@@ -1,4 +1,4 @@
-"""What was stored before: replay, pruning, deleting; and the first design's name for all that."""
+"""History: replay, prune and delete, through the bus and through SqlitePersistence."""
 
 import asyncio
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def test_replay_from_an_instant(bus: SyncMessageBus) -> None:
     assert bodies(bus, "q", instant + timedelta(hours=1)) == []
 
 
-def test_the_store_works_while_somebody_replays(bus: SyncMessageBus) -> None:
+def test_the_store_works_during_a_replay(bus: SyncMessageBus) -> None:
     bus.send_many("q", list(range(10)))
     replayed = bus.replay("q")
     assert next(replayed).body == 0
@@ -87,13 +87,13 @@ def test_deleting_one_message_everywhere(bus: SyncMessageBus) -> None:
     bus.create_subscription("t", "b")
     bus.send("t", 1, message_id="m1")
     bus.send("t", 2, message_id="m2")
-    bus.receive_batch("t/Subscriptions/a", 1, timeout=5)  # Being worked on.
+    bus.receive_batch("t/Subscriptions/a", 1, timeout=5)  # In flight.
     assert bus.delete_message("m1") == 3
     assert bodies(bus, "t") == bodies(bus, "t/Subscriptions/a") == [2]
     assert [info.active for info in bus.entities() if info.kind == "subscription"] == [1, 1]
     assert [info.locked for info in bus.entities() if info.kind == "subscription"] == [1, 0]
     assert bus.delete_message("m1") == 0
-    assert bus.delete_message("nobody") == 0
+    assert bus.delete_message("unknown") == 0
 
 
 def test_the_async_face_has_the_same(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A bus on somebody's MessageBackend (S1-003, S1-004, S1-014, S1-015, S1-029, S1-046; X-15, X-17)."""
+"""A bus with a user's MessageBackend: order, retries, dead-lettering, cancelled workers, and what it refuses."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from unibus.sync import MessageBus as SyncMessageBus
 
 
 class Noted(InMemoryQueueBackend):
-    """A backend that a user might write: it tells what was asked of it."""
+    """A backend that a user might write: it records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ async def test_the_memory_backend_orders_by_priority_then_arrival() -> None:
         await backend.publish(BusMessage(Message.new("t", body, priority)))
     first = await next_of(backend, "t")
     assert first.payload == "b"
-    await backend.requeue(first)  # X-15: at its place.
+    await backend.requeue(first)  # It is again the first: it keeps its position.
     assert [(await next_of(backend, "t")).payload for _ in range(3)] == ["b", "a", "c"]
 
 
@@ -94,17 +94,17 @@ async def test_a_failed_message_is_requeued_before_it_is_acknowledged_and_then_d
     bus = MessageBus(backend)
     bus.subscribe("t", failing if kind == "sync" else failing_async, retry_attempts=1, retry_delay=0)
     await bus.publish("t", "x")
-    letter = await next_of(backend, "t/$DeadLetterQueue")
+    dead_message = await next_of(backend, "t/$DeadLetterQueue")
     assert attempts == [1, 2]
-    assert letter.payload == "x"
-    assert letter.metadata["DeadLetterReason"] == "MaxDeliveryCountExceeded"
-    assert letter.metadata["DeadLetterErrorDescription"] == "no"
+    assert dead_message.payload == "x"
+    assert dead_message.metadata["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+    assert dead_message.metadata["DeadLetterErrorDescription"] == "no"
     await bus.close(GUARD_S)
     assert backend.calls[:4] == ["publish t", "requeue 1", "acknowledge 1", "publish t/$DeadLetterQueue"]
 
 
 async def test_a_worker_cancelled_in_mid_handler_puts_its_message_back() -> None:
-    # X-17
+    # A cancelled worker must not acknowledge what was not handled.
     backend, entered = Noted(), asyncio.Event()
 
     async def handler(message: Message) -> None:
@@ -122,7 +122,7 @@ async def test_a_worker_cancelled_in_mid_handler_puts_its_message_back() -> None
 
 
 async def test_a_worker_cancelled_while_it_waits_for_a_retry_puts_its_message_back() -> None:
-    # X-17
+    # The message is not settled during the pause before a retry.
     backend, failed = Noted(), asyncio.Event()
 
     async def handler(message: Message) -> None:

@@ -110,7 +110,7 @@ def test_every_document_is_read_as_the_standard_library_reads_it(
 @pytest.mark.parametrize(
     ("old", "new", "line", "named"),
     [
-        ('"RequiresSession": false', '"RequiresSession": false,', 16, "no JSON"),
+        ('"RequiresSession": false', '"RequiresSession": false,', 16, "not valid JSON"),
         ('"MaxDeliveryCount": 3,\n', '"MaxDeliveryCount": -3,\n', 13, "max_delivery_count"),
         ('"LockDuration": "PT1M"', '"LockDuration": "a minute"', 12, "a minute"),
         ('"LockDuration": "PT1M"', '"LookDuration": "PT1M"', 12, "LookDuration"),
@@ -137,5 +137,5 @@ def test_the_line_of_our_own_shape() -> None:
         wanted_entities('{"queues": {\n"a": {},\n"b": {"lock_duration": -1}}}')
     with pytest.raises(ConfigInvalid, match="line 2: rule 'r'"):
         wanted_entities('{"topics": {"t": {"subscriptions": {"s": {"rules": {\n"r": {"filter": "=="}}}}}}}')
-    with pytest.raises(ConfigInvalid, match=r"line 2: .*no UTF-8"):
+    with pytest.raises(ConfigInvalid, match=r"line 2: .*not valid UTF-8"):
         wanted_entities(b'{"queues":\n "\xff"}')

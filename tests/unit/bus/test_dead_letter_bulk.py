@@ -1,4 +1,4 @@
-"""Many dead letters at once: in batches, at a rate, stopped and gone on with; one that fails does not stop the rest."""
+"""Bulk operations on dead-lettered messages: batches, rates, interruption; an error of one does not stop the others."""
 
 import asyncio
 import threading
@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.bus.graveyard import Desk, bury_many, dead_letter, dead_place, kill
+from tests.unit.bus.dead_letter_rig import (
+    DeadLetterOperations,
+    dead_letter,
+    dead_letter_many,
+    dead_letter_next,
+    dead_letter_queue_of,
+)
 from tests.unit.bus.probes import GUARD_S, SECOND, HandClock, HandTimers, within
 from tests.unit.bus.rigs import NoTimers, Rig, breaking_store
 from unibus.bus.api.sync_bus import SyncMessageBus
@@ -23,120 +29,120 @@ from unibus.testing import VirtualClock
 
 
 @pytest.fixture
-def desk(rig: Rig) -> Desk:
-    return Desk(rig)
+def dlq(rig: Rig) -> DeadLetterOperations:
+    return DeadLetterOperations(rig)
 
 
-def test_all_go_back_in_batches_and_tell_how_far_they_are(rig: Rig, desk: Desk) -> None:
-    bury_many(rig, "a", 5)
-    bury_many(rig, "b", 2)
-    told: list[tuple[int, int]] = []
-    result = desk.retry_all(batch_size=3, progress=lambda done, total: told.append((done, total)))
+def test_all_are_retried_in_batches_with_progress(rig: Rig, dlq: DeadLetterOperations) -> None:
+    dead_letter_many(rig, "a", 5)
+    dead_letter_many(rig, "b", 2)
+    progress_calls: list[tuple[int, int]] = []
+    result = dlq.retry_all(batch_size=3, progress=lambda done, total: progress_calls.append((done, total)))
     assert (result.retried, result.done, result.skipped, result.errors) == (7, 7, 0, [])
-    assert told == [(3, 7), (6, 7), (7, 7)]
+    assert progress_calls == [(3, 7), (6, 7), (7, 7)]
     assert rig.counts("a") == (5, 0, 0, 0, 0)
     assert rig.counts("b") == (2, 0, 0, 0, 0)
     assert [message.body for message in rig.take("a", 9)] == [0, 1, 2, 3, 4]
-    assert desk.retry_all().done == 0  # Again, and nothing is left to do.
+    assert dlq.retry_all().done == 0  # Again, and nothing is left to do.
 
 
-def test_only_what_the_filter_takes(rig: Rig, desk: Desk) -> None:
-    bury_many(rig, "a", 3, "One")
-    bury_many(rig, "a", 2, "Two")
-    assert desk.discard_all(reason="one").discarded == 3
-    assert desk.discard_all({"where": lambda message: message.body == 0}).discarded == 1
+def test_only_what_the_filter_takes(rig: Rig, dlq: DeadLetterOperations) -> None:
+    dead_letter_many(rig, "a", 3, "One")
+    dead_letter_many(rig, "a", 2, "Two")
+    assert dlq.discard_all(reason="one").discarded == 3
+    assert dlq.discard_all({"where": lambda message: message.body == 0}).discarded == 1
     assert rig.counts("a") == (0, 0, 0, 0, 1)
 
 
-def test_a_redirect_of_many_needs_a_target_that_is_there(rig: Rig, desk: Desk) -> None:
-    bury_many(rig, "a", 3)
+def test_a_redirect_of_many_needs_an_existing_target(rig: Rig, dlq: DeadLetterOperations) -> None:
+    dead_letter_many(rig, "a", 3)
     with pytest.raises(UsageError):
-        desk.redirect_all()
+        dlq.redirect_all()
     with pytest.raises(EntityNotFound):
-        desk.redirect_all(target="unknown")
+        dlq.redirect_all(target="unknown")
     rig.create_queue("review")
-    assert desk.redirect_all({"queue": "a"}, "review").redirected == 3
+    assert dlq.redirect_all({"queue": "a"}, "review").redirected == 3
     assert rig.counts("review")[0] == 3
 
 
-def test_a_dry_run_tells_and_does_nothing(rig: Rig, desk: Desk) -> None:
-    bury_many(rig, "a", 3)
-    rig.one(dead_place("a"))
-    result = desk.retry_all(dry_run=True)
+def test_a_dry_run_counts_and_changes_nothing(rig: Rig, dlq: DeadLetterOperations) -> None:
+    dead_letter_many(rig, "a", 3)
+    rig.one(dead_letter_queue_of("a"))
+    result = dlq.retry_all(dry_run=True)
     assert (result.retried, result.skipped, result.dry_run) == (2, 1, True)
     assert rig.counts("a") == (0, 0, 0, 0, 3)
 
 
-def test_what_dies_meanwhile_is_left_for_the_next_time(rig: Rig, desk: Desk) -> None:
-    """Else a message that dies at once would be retried for ever."""
-    bury_many(rig, "a", 4)
+def test_what_is_dead_lettered_meanwhile_is_left_for_the_next_run(rig: Rig, dlq: DeadLetterOperations) -> None:
+    """Otherwise a message that fails at once would be retried for ever."""
+    dead_letter_many(rig, "a", 4)
     manager = rig.bus.dead_letter_queue()
     store = rig.bus._runtime.queues().store
 
-    def kill_again(done: int, total: int) -> None:
+    def fail_again(done: int, total: int) -> None:
         for claimed in store.claim(ClaimRequest("a", 9)).value:
             store.apply([Settle(DEAD_LETTER, claimed.entity, claimed.sequence, claimed.token)])
 
-    result = rig.do(lambda: manager.retry_all(batch_size=2, progress=kill_again))
+    result = rig.do(lambda: manager.retry_all(batch_size=2, progress=fail_again))
     assert result.retried == 4
     assert rig.counts("a") == (0, 0, 0, 0, 4)
-    assert {letter.recovery_attempts for letter in desk.list_messages()} == {1}
+    assert {dead_message.recovery_attempts for dead_message in dlq.list_messages()} == {1}
 
 
-def test_locked_and_gone_ones_are_skipped(rig: Rig, desk: Desk) -> None:
-    bury_many(rig, "a", 4)
-    rig.one(dead_place("a"))
-    gone = desk.list_messages()[3]
+def test_locked_and_gone_ones_are_skipped(rig: Rig, dlq: DeadLetterOperations) -> None:
+    dead_letter_many(rig, "a", 4)
+    rig.one(dead_letter_queue_of("a"))
+    gone = dlq.list_messages()[3]
     store = rig.bus._runtime.queues().store
 
     def take_away(done: int, total: int) -> None:
         if done == 2:
             store.apply([Remove(gone.entity, gone.sequence, "test")])
 
-    result = desk.retry_all(batch_size=2, progress=take_away)
+    result = dlq.retry_all(batch_size=2, progress=take_away)
     assert (result.retried, result.skipped, result.errors) == (2, 2, [])
     assert rig.counts("a") == (2, 0, 0, 0, 1)
 
 
-def test_one_that_cannot_go_does_not_stop_the_others(rig: Rig, desk: Desk) -> None:
+def test_one_that_cannot_go_does_not_stop_the_others(rig: Rig, dlq: DeadLetterOperations) -> None:
     rig.create_queue("s", requires_session=True)
     ids = [dead_letter(rig, "q", number, session_id=None if number in (3, 4, 9) else "c") for number in range(12)]
-    result = desk.redirect_all(target="s", batch_size=12)
+    result = dlq.redirect_all(target="s", batch_size=12)
     assert result.redirected == 9
     assert [message_id for message_id, _ in result.errors] == [ids[3], ids[4], ids[9]]
     assert all("session" in text for _, text in result.errors)
-    assert desk.ids() == [ids[3], ids[4], ids[9]]
+    assert dlq.ids() == [ids[3], ids[4], ids[9]]
 
 
-def test_letters_whose_queue_is_gone_are_told(rig: Rig, desk: Desk) -> None:
+def test_messages_whose_source_was_deleted_are_errors(rig: Rig, dlq: DeadLetterOperations) -> None:
     rig.create_queue("failures")
     for name in ("here", "gone"):
         rig.create_queue(name, forward_dead_letters_to="failures")
     ids = [dead_letter(rig, name, 1) for name in ("here", "gone", "here")]
     rig.delete_entity("gone")
-    result = desk.retry_all()
+    result = dlq.retry_all()
     assert (result.retried, [each for each, _ in result.errors]) == (2, [ids[1]])
-    assert desk.ids() == [ids[1]]
+    assert dlq.ids() == [ids[1]]
 
 
-def test_a_filter_that_raises_is_an_error_of_that_letter(rig: Rig, desk: Desk) -> None:
+def test_a_filter_that_raises_is_an_error_of_that_dead_message(rig: Rig, dlq: DeadLetterOperations) -> None:
     dead_letter(rig, "q", {"n": 1})
     bad = dead_letter(rig, "q", "text")
     dead_letter(rig, "q", {"n": 2})
-    result = desk.retry_all(where=lambda message: message.body["n"])
+    result = dlq.retry_all(where=lambda message: message.body["n"])
     assert (result.retried, [each for each, _ in result.errors]) == (2, [bad])
     assert "TypeError" in result.errors[0][1]
 
 
-def test_those_brought_back_too_often_are_for_a_person(rig: Rig, desk: Desk) -> None:
+def test_those_recovered_too_often_are_left_for_review(rig: Rig, dlq: DeadLetterOperations) -> None:
     often = dead_letter(rig, "q", 1)
-    desk.retry_message(often)
-    kill(rig, "q")
+    dlq.retry_message(often)
+    dead_letter_next(rig, "q")
     dead_letter(rig, "q", 2)
-    strict = Desk(rig, max_recoveries=1)
+    strict = DeadLetterOperations(rig, max_recoveries=1)
     result = strict.retry_all()
     assert (result.retried, result.manual_review) == (1, 1)
-    assert desk.ids() == [often]
+    assert dlq.ids() == [often]
     assert strict.retry_all(force=True).retried == 1
 
 
@@ -146,43 +152,43 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
         bus.dead_letter_queue().retry_all(**wrong)
 
 
-# Stopped, and gone on with
+# Interrupted, and continued
 
 
 class Enough(Exception):
     pass
 
 
-def test_whoever_is_told_the_progress_can_stop_it(rig: Rig, desk: Desk) -> None:
-    bury_many(rig, "a", 7)
+def test_the_progress_callback_can_stop_it(rig: Rig, dlq: DeadLetterOperations) -> None:
+    dead_letter_many(rig, "a", 7)
 
     def stop(done: int, total: int) -> None:
         if done >= 4:
             raise Enough
 
     with pytest.raises(Enough):
-        desk.retry_all(batch_size=2, progress=stop)
+        dlq.retry_all(batch_size=2, progress=stop)
     assert rig.counts("a") == (4, 0, 0, 0, 3)
-    assert desk.retry_all().retried == 3
+    assert dlq.retry_all().retried == 3
     assert rig.counts("a") == (7, 0, 0, 0, 0)
 
 
-def test_a_guard_surrounds_each_batch_with_its_progress(rig: Rig, desk: Desk) -> None:
-    told: list[str] = []
+def test_a_guard_surrounds_each_batch_with_its_progress(rig: Rig, dlq: DeadLetterOperations) -> None:
+    progress_calls: list[str] = []
 
     @contextmanager
     def guard() -> Iterator[None]:
-        told.append("in")
+        progress_calls.append("in")
         yield
-        told.append("out")
+        progress_calls.append("out")
 
-    bury_many(rig, "a", 3)
-    desk.manager.guard = guard
-    desk.retry_all(batch_size=2, progress=lambda done, total: told.append(str(done)))
-    assert told == ["in", "2", "out", "in", "3", "out"]
+    dead_letter_many(rig, "a", 3)
+    dlq.manager.guard = guard
+    dlq.retry_all(batch_size=2, progress=lambda done, total: progress_calls.append(str(done)))
+    assert progress_calls == ["in", "2", "out", "in", "3", "out"]
 
 
-def test_a_store_that_stops_is_no_error_of_a_letter(tmp_path: Path) -> None:
+def test_a_store_that_stops_is_no_error_of_a_dead_message(tmp_path: Path) -> None:
     store, journal = breaking_store(tmp_path / "bus.db")
     with SyncMessageBus(store) as bus:
         for number in range(4):
@@ -206,7 +212,7 @@ def test_a_store_that_stops_is_no_error_of_a_letter(tmp_path: Path) -> None:
 
 
 def test_a_rate_is_kept_by_the_clock_of_the_bus() -> None:
-    """At 20 a second two go every tenth: with the full bucket at the beginning, ten letters take four tenths."""
+    """At 20 a second two go every tenth: with the full bucket at the beginning, ten messages take four tenths."""
     with VirtualClock() as clock, SyncMessageBus(clock=clock) as bus:
         for number in range(10):
             bus.send("q", number)
@@ -230,7 +236,7 @@ def test_a_rate_is_kept_by_the_clock_of_the_bus() -> None:
 def test_the_pause_of_a_rate_is_waited_for_by_timers(
     timed_rig: Rig, hand_clock: HandClock, hand_timers: HandTimers
 ) -> None:
-    bury_many(timed_rig, "a", 3)
+    dead_letter_many(timed_rig, "a", 3)
     hand_timers.fire()
     seen: list[int] = []
     manager = timed_rig.bus.dead_letter_queue()

@@ -1,11 +1,11 @@
-"""Rules decide what becomes of dead letters: the first that applies, in order of death; all four are counted."""
+"""Recovery rules: the first that matches decides, oldest failure first; all four actions are counted."""
 
 import json
 from typing import Any
 
 import pytest
 
-from tests.unit.bus.graveyard import Desk, dead_letter, kill
+from tests.unit.bus.dead_letter_rig import DeadLetterOperations, dead_letter, dead_letter_next
 from tests.unit.bus.probes import HandClock
 from tests.unit.bus.rigs import Rig
 from unibus.bus.dead_letters.rules import DEFAULT_RULES, RecoveryAction, RecoveryRule
@@ -15,16 +15,15 @@ RETRY, REDIRECT, DISCARD, REVIEW = RecoveryAction
 
 
 @pytest.fixture
-def desk(rig: Rig) -> Desk:
-    return Desk(rig)
+def dlq(rig: Rig) -> DeadLetterOperations:
+    return DeadLetterOperations(rig)
 
 
 def counts(result: Any) -> tuple[int, int, int, int]:
     return result.retried, result.redirected, result.discarded, result.manual_review
 
 
-def test_the_default_rules_are_the_table(rig: Rig, desk: Desk) -> None:
-    # S3-037, X-37
+def test_the_default_rules_are_the_table(rig: Rig, dlq: DeadLetterOperations) -> None:
     rig.create_queue("tired", max_delivery_count=3)
     dead_letter(rig, "q", 1, "target_unavailable: nobody")
     dead_letter(rig, "q", 2, "network: max_retries_exceeded")
@@ -33,14 +32,14 @@ def test_the_default_rules_are_the_table(rig: Rig, desk: Desk) -> None:
     tired = rig.send("tired", 5).id
     for _ in range(2):
         rig.do(rig.one("tired").abandon)
-    kill(rig, "tired", "network")
-    result = desk.process_dead_letters()
+    dead_letter_next(rig, "tired", "network")
+    result = dlq.process_dead_letters()
     assert counts(result) == (2, 0, 1, 2)
-    assert desk.ids() == [odd, tired]
+    assert dlq.ids() == [odd, tired]
     assert sorted(message.body for message in rig.take("q", 9)) == [1, 2]
 
 
-def test_an_unavailable_target_is_left_for_review(rig: Rig, desk: Desk) -> None:
+def test_an_unavailable_target_is_left_for_review(rig: Rig, dlq: DeadLetterOperations) -> None:
     dead_letter(rig, "q", 1, "target_unavailable")
     asked: list[str] = []
 
@@ -48,14 +47,14 @@ def test_an_unavailable_target_is_left_for_review(rig: Rig, desk: Desk) -> None:
         asked.append(name)
         return False
 
-    assert counts(desk.process_dead_letters(is_available=is_available)) == (0, 0, 0, 1)
+    assert counts(dlq.process_dead_letters(is_available=is_available)) == (0, 0, 0, 1)
     assert asked == ["q"]
-    assert counts(desk.process_dead_letters()) == (1, 0, 0, 0)
-    assert desk.is_agent_available("q")
-    assert not desk.is_agent_available("unknown")
+    assert counts(dlq.process_dead_letters()) == (1, 0, 0, 0)
+    assert dlq.is_agent_available("q")
+    assert not dlq.is_agent_available("unknown")
 
 
-def test_the_first_rule_that_applies_decides(rig: Rig, desk: Desk) -> None:
+def test_the_first_rule_that_applies_decides(rig: Rig, dlq: DeadLetterOperations) -> None:
     rig.create_queue("review")
     for body in range(4):
         dead_letter(rig, "q", body, "network" if body else "network, odd")
@@ -64,11 +63,11 @@ def test_the_first_rule_that_applies_decides(rig: Rig, desk: Desk) -> None:
         RecoveryRule(REDIRECT, reason="network", target="review"),
         RecoveryRule(DISCARD),
     ]
-    assert desk.try_rules(rules) == [1, 3, 0, 0]
-    assert counts(desk.process_dead_letters(rules=rules, dry_run=True)) == (0, 3, 0, 1)
-    assert counts(desk.process_dead_letters(rules=rules)) == (0, 3, 0, 1)
+    assert dlq.try_rules(rules) == [1, 3, 0, 0]
+    assert counts(dlq.process_dead_letters(rules=rules, dry_run=True)) == (0, 3, 0, 1)
+    assert counts(dlq.process_dead_letters(rules=rules)) == (0, 3, 0, 1)
     assert rig.counts("review")[0] == 3
-    assert desk.try_rules([]) == [1]
+    assert dlq.try_rules([]) == [1]
 
 
 CONDITIONS: list[tuple[dict[str, Any], bool]] = [
@@ -96,30 +95,30 @@ def test_every_condition_has_to_be_true(timed_rig: Rig, hand_clock: HandClock) -
     message = timed_rig.one("orders")
     timed_rig.do(lambda: message.dead_letter("Broken", "bent", {"DeadLetterErrorType": "ValueError"}))
     hand_clock.advance(100)
-    desk = Desk(timed_rig)
+    dlq = DeadLetterOperations(timed_rig)
     for given, applies in CONDITIONS:
         rule = RecoveryRule(DISCARD, **given)
-        assert desk.try_rules([rule]) == ([1, 0] if applies else [0, 1]), given
+        assert dlq.try_rules([rule]) == ([1, 0] if applies else [0, 1]), given
 
 
-def test_a_letter_that_keeps_dying_does_not_circle(rig: Rig, desk: Desk) -> None:
+def test_a_message_that_keeps_failing_is_not_retried_for_ever(rig: Rig, dlq: DeadLetterOperations) -> None:
     message_id = dead_letter(rig, "q", 1, "network")
     for _ in range(3):
-        assert counts(desk.process_dead_letters()) == (1, 0, 0, 0)
-        kill(rig, "q", "network")
-    assert counts(desk.process_dead_letters()) == (0, 0, 0, 1)
-    assert desk.ids() == [message_id]
+        assert counts(dlq.process_dead_letters()) == (1, 0, 0, 0)
+        dead_letter_next(rig, "q", "network")
+    assert counts(dlq.process_dead_letters()) == (0, 0, 0, 1)
+    assert dlq.ids() == [message_id]
 
 
 def test_the_first_to_die_are_decided_about_first(timed_rig: Rig, hand_clock: HandClock) -> None:
-    desk, ids = Desk(timed_rig), []
+    dlq, ids = DeadLetterOperations(timed_rig), []
     for number in range(5):
         ids.append(dead_letter(timed_rig, "ba"[number % 2], number))
         hand_clock.advance(1)
-    assert counts(desk.process_dead_letters(1, [RecoveryRule(DISCARD)], limit=2)) == (0, 0, 2, 0)
-    assert desk.ids() == ids[2:]
-    assert counts(desk.process_dead_letters(rules=[{"action": "discard"}], filter={"queue": "a"})) == (0, 0, 1, 0)
-    assert desk.ids() == [ids[2], ids[4]]
+    assert counts(dlq.process_dead_letters(1, [RecoveryRule(DISCARD)], limit=2)) == (0, 0, 2, 0)
+    assert dlq.ids() == ids[2:]
+    assert counts(dlq.process_dead_letters(rules=[{"action": "discard"}], filter={"queue": "a"})) == (0, 0, 1, 0)
+    assert dlq.ids() == [ids[2], ids[4]]
 
 
 # As data
@@ -170,12 +169,12 @@ def test_a_rule_that_cannot_be_is_refused_when_it_is_made() -> None:
     assert RecoveryRule("retry").action is RETRY  # type: ignore[arg-type]
 
 
-def test_rules_may_be_dictionaries_but_no_text(rig: Rig, desk: Desk) -> None:
+def test_rules_may_be_dictionaries_but_no_text(rig: Rig, dlq: DeadLetterOperations) -> None:
     dead_letter(rig, "q", 1)
-    assert counts(desk.process_dead_letters(rules=[{"action": "discard", "reason": "broken"}])) == (0, 0, 1, 0)
+    assert counts(dlq.process_dead_letters(rules=[{"action": "discard", "reason": "broken"}])) == (0, 0, 1, 0)
     with pytest.raises(UsageError):
-        desk.process_dead_letters(rules="[]")
+        dlq.process_dead_letters(rules="[]")
     with pytest.raises(ConfigInvalid):
-        desk.process_dead_letters(rules=[{"reason": "x"}])
+        dlq.process_dead_letters(rules=[{"reason": "x"}])
     with pytest.raises(UsageError):
-        desk.process_dead_letters(limit=0)
+        dlq.process_dead_letters(limit=0)

@@ -1,4 +1,4 @@
-"""Dead letters: why, where to, and that none is lost on the way (X-43, S0-013)."""
+"""Dead-lettered messages of channels in memory: the reason, the target, and that none is lost."""
 
 import threading
 
@@ -25,20 +25,20 @@ def fail_on(bus: SyncMessageBus, channel: str, body: object = "x") -> None:
 
 def test_the_record_tells_reason_error_and_attempts(timed_bus: SyncMessageBus) -> None:
     fail_on(timed_bus, "c")
-    (letter,) = timed_bus.dead_letters("c")
-    headers = letter.headers
-    assert letter.body == "x"
-    assert letter.channel == "c/$DeadLetterQueue"  # X-43
+    (dead_message,) = timed_bus.dead_letters("c")
+    headers = dead_message.headers
+    assert dead_message.body == "x"
+    assert dead_message.channel == "c/$DeadLetterQueue"
     assert headers["DeadLetterReason"] == "MaxDeliveryCountExceeded"
     assert headers["DeadLetterErrorDescription"] == "cannot handle x"
     assert headers["DeadLetterErrorType"] == "ValueError"
     assert headers["DeadLetterAttempts"] == 2
     assert headers["DeadLetterSource"] == "c"
     assert str(headers["DeadLetterGroup"]).endswith("failing")
-    assert headers["DeadLetterTimeNs"] == letter.timestamp_ns
+    assert headers["DeadLetterTimeNs"] == dead_message.timestamp_ns
     assert "cannot handle x" in str(headers["DeadLetterTraceback"])
     assert headers["mine"] == 1
-    assert letter.trace_id == "t"
+    assert dead_message.trace_id == "t"
 
 
 def test_looking_at_dead_letters_removes_nothing_and_pop_does(sync_bus: SyncMessageBus) -> None:
@@ -52,7 +52,7 @@ def test_looking_at_dead_letters_removes_nothing_and_pop_does(sync_bus: SyncMess
 
 
 def test_a_named_channel_gets_them_instead(sync_bus: SyncMessageBus) -> None:
-    # X-43, S0-042: a forward target; made when missing.
+    # The configured channel is the target, and is created if it is missing.
     sync_bus.create_channel("c", dead_letter_channel="dlq")
     fail_on(sync_bus, "c")
     assert sync_bus.dead_letters("c") == []
@@ -64,7 +64,7 @@ def test_a_named_channel_gets_them_instead(sync_bus: SyncMessageBus) -> None:
 
 
 def test_a_dead_letter_channel_can_still_be_created_after_the_first_dead_letter(sync_bus: SyncMessageBus) -> None:
-    # Nobody chose settings for it before: create_channel is not a change of settings then.
+    # It had default settings until now, so create_channel does not change given ones.
     sync_bus.create_channel("c", dead_letter_channel="dlq")
     fail_on(sync_bus, "c")
     sync_bus.create_channel("dlq", max_queue_size=50)
@@ -102,8 +102,8 @@ def test_no_message_circles(sync_bus: SyncMessageBus) -> None:
     sync_bus.subscribe("b", failing, retry_attempts=0)
     sync_bus.publish("a", "x")
     assert sync_bus.drain(10)
-    (letter,) = sync_bus.dead_letters("b")
-    assert letter.headers["DeadLetterSource"] == "b"
+    (dead_message,) = sync_bus.dead_letters("b")
+    assert dead_message.headers["DeadLetterSource"] == "b"
     sync_bus.subscribe("b/$DeadLetterQueue", failing, retry_attempts=0)
     assert sync_bus.drain(10)
     assert sync_bus.dead_letters("b") == []
@@ -124,7 +124,10 @@ def test_each_group_has_its_own_dead_letter(sync_bus: SyncMessageBus) -> None:
     sync_bus.subscribe("c", ok, group="three")
     sync_bus.publish("c", "x")
     assert sync_bus.drain(10)
-    assert sorted(str(letter.headers["DeadLetterGroup"]) for letter in sync_bus.dead_letters("c")) == ["one", "two"]
+    assert sorted(str(dead_message.headers["DeadLetterGroup"]) for dead_message in sync_bus.dead_letters("c")) == [
+        "one",
+        "two",
+    ]
     assert ok.seen == [("x", 1)]
 
 
@@ -141,10 +144,10 @@ def test_a_payload_that_does_not_fit_is_not_tried_again(sync_bus: SyncMessageBus
     sync_bus.subscribe("c", handler, retry_attempts=5, retry_delay=60)
     sync_bus.publish("c", {"number": "many"})
     assert sync_bus.drain(10)
-    (letter,) = sync_bus.dead_letters("c")
-    assert letter.headers["DeadLetterReason"] == "PayloadMismatch"
-    assert letter.headers["DeadLetterAttempts"] == 1
-    assert letter.body == {"number": "many"}
+    (dead_message,) = sync_bus.dead_letters("c")
+    assert dead_message.headers["DeadLetterReason"] == "PayloadMismatch"
+    assert dead_message.headers["DeadLetterAttempts"] == 1
+    assert dead_message.body == {"number": "many"}
     assert calls == []
 
 
@@ -153,11 +156,11 @@ def test_a_channel_with_the_longest_name_loses_no_dead_letter(sync_bus: SyncMess
     # Its sub-queue's name is longer than a name may be.
     name = "n" * length
     fail_on(sync_bus, name)
-    assert [letter.body for letter in sync_bus.dead_letters(name)] == ["x"]
+    assert [dead_message.body for dead_message in sync_bus.dead_letters(name)] == ["x"]
 
 
-def test_a_sub_queue_made_by_hand_in_other_letters_loses_no_dead_letter(sync_bus: SyncMessageBus) -> None:
-    # A13 forbids two names that differ by case, so the letter must go to the one that is there.
+def test_a_sub_queue_made_by_hand_in_another_case_loses_no_dead_letter(sync_bus: SyncMessageBus) -> None:
+    # Two names must not differ in case only, so the message must go to the existing channel.
     try:
         sync_bus.create_channel("c/$deadletterqueue")
     except BusError:
@@ -166,7 +169,7 @@ def test_a_sub_queue_made_by_hand_in_other_letters_loses_no_dead_letter(sync_bus
     assert sync_bus.queue_size("c/$deadletterqueue") == 1
 
 
-def test_a_dead_letter_channel_in_other_letters_loses_no_dead_letter(sync_bus: SyncMessageBus) -> None:
+def test_a_dead_letter_channel_in_another_case_loses_no_dead_letter(sync_bus: SyncMessageBus) -> None:
     sync_bus.create_channel("dlq")
     try:
         sync_bus.create_channel("c", dead_letter_channel="DLQ")
@@ -184,16 +187,16 @@ def test_an_error_that_cannot_be_printed_loses_no_message(sync_bus: SyncMessageB
     sync_bus.subscribe("c", Flaky(failures=1, error=Unprintable()), retry_attempts=0)
     sync_bus.publish("c", "x")
     assert sync_bus.drain(10)
-    (letter,) = sync_bus.dead_letters("c")
-    assert letter.headers["DeadLetterErrorType"] == "Unprintable"
+    (dead_message,) = sync_bus.dead_letters("c")
+    assert dead_message.headers["DeadLetterErrorType"] == "Unprintable"
 
 
 def test_an_error_text_of_any_length_and_kind_is_kept_short(sync_bus: SyncMessageBus) -> None:
     sync_bus.subscribe("c", Flaky(failures=1, error=ValueError("\ud800" + "x" * 10_000)), retry_attempts=0)
     sync_bus.publish("c", "x")
     assert sync_bus.drain(10)
-    (letter,) = sync_bus.dead_letters("c")
-    text = str(letter.headers["DeadLetterErrorDescription"])
+    (dead_message,) = sync_bus.dead_letters("c")
+    text = str(dead_message.headers["DeadLetterErrorDescription"])
     assert len(text) <= 4096
     text.encode()
 
@@ -209,7 +212,7 @@ def test_strict_buses_have_dead_letters_too() -> None:
 
 
 def test_a_dead_letter_is_no_publish_of_the_users(sync_bus: SyncMessageBus) -> None:
-    # X-49: every outcome of publish is counted once; the move into the dead-letter queue is counted apart.
+    # Every outcome of publish is counted once; dead-lettering has a counter of its own.
     fail_on(sync_bus, "c")
     assert sync_bus.metrics("c")["published"] == 1
     assert sync_bus.metrics()["published"] == 1
@@ -233,7 +236,7 @@ def test_a_listener_by_pattern_does_not_take_dead_letters(sync_bus: SyncMessageB
     heard: list[str] = []
     sync_bus.subscribe(pattern, lambda message: heard.append(message.channel), match=match)
     fail_on(sync_bus, "shop.orders")
-    assert [letter.body for letter in sync_bus.dead_letters("shop.orders")] == ["x"]
+    assert [dead_message.body for dead_message in sync_bus.dead_letters("shop.orders")] == ["x"]
     assert heard == ["shop.orders"]
 
 

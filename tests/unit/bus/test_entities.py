@@ -1,4 +1,4 @@
-"""`bus.entities` on both faces: every verb for queues, topics, subscriptions and rules."""
+"""`bus.entities` of the async and the sync API: every method for queues, topics, subscriptions and rules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from unibus.limits import ACCESS_RULES_MAX
 
 
 class Verbs:
-    """`rig.bus.entities`, each verb waited for as its face has it."""
+    """`rig.bus.entities`, each method waited for as its API requires."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -133,7 +133,7 @@ def test_rules_are_made_found_changed_and_deleted(rig: Rig, verbs: Verbs) -> Non
     assert [message.body for message in rig.take("t/Subscriptions/s", 5)] == ["b"]
 
 
-def test_what_is_wrong_with_a_rule_is_told(verbs: Verbs) -> None:
+def test_an_error_names_what_is_wrong_with_a_rule(verbs: Verbs) -> None:
     verbs.create_topic("t")
     verbs.create_subscription("t", "s")
     with pytest.raises(FilterInvalid):
@@ -161,7 +161,7 @@ def test_a_subscription_can_be_made_with_its_rules(verbs: Verbs) -> None:
     assert [rule.name for rule in verbs.rules("t", "s")] == ["only"]
 
 
-def test_a_disabled_queue_says_so_and_receivers_that_wait_are_told(rig: Rig, verbs: Verbs) -> None:
+def test_a_disabled_queue_says_so_and_waiting_receivers_fail(rig: Rig, verbs: Verbs) -> None:
     verbs.create_queue("q", status="send_disabled")
     with pytest.raises(EntityDisabled, match="send_disabled"):
         rig.send("q", 1)

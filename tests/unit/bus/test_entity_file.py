@@ -1,4 +1,4 @@
-"""Entities from a file, in both shapes: what is read, what is planned, and that the same again is nothing."""
+"""Entities from a file, in both formats: reading, planning, and that the same file again changes nothing."""
 
 import json
 from pathlib import Path

@@ -78,7 +78,7 @@ def test_what_is_there_stays(place: str) -> None:
 def test_no_number(place: str, given: str) -> None:
     with pytest.raises(ConfigInvalid, match="max_queues"):
         MessageBus(f"{place}?max_queues={given}")
-    MessageBus(place).close()  # Nobody owns it any more.
+    MessageBus(place).close()  # No process owns it any more.
 
 
 def test_a_bus_in_memory_does_not_lose_options_in_silence() -> None:

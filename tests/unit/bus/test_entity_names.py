@@ -1,4 +1,4 @@
-"""What entities may be called, at the edges of each rule."""
+"""The names of entities, at the limits of each rule."""
 
 import pytest
 
@@ -27,14 +27,14 @@ def test_the_longest_path() -> None:
 
 
 @pytest.mark.parametrize("first", sorted(RESERVED_FIRST))
-def test_addresses_of_the_server_are_possible_names_with_a_warning(
+def test_reserved_urls_of_the_server_are_valid_names_with_a_warning(
     first: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in (first, first.upper(), f"{first}/orders"):
         caplog.clear()
         assert checked_path(name) == name
         assert reserved_first(name) == first
-        assert "address of the server" in caplog.text
+        assert "reserved URL of the server" in caplog.text
     caplog.clear()
     assert checked_path(f"my-{first}") == f"my-{first}"
     assert reserved_first(f"my-{first}") == ""
@@ -44,9 +44,9 @@ def test_addresses_of_the_server_are_possible_names_with_a_warning(
 async def test_both_ways_to_create_a_queue_warn(caplog: pytest.LogCaptureFixture) -> None:
     async with MessageBus("memory://") as bus:
         await bus.create_queue("metrics")
-        assert "'metrics' begins with an address of the server" in caplog.text
+        assert "'metrics' begins with a reserved URL of the server" in caplog.text
         await bus.entities.create_topic("docs/x")
-        assert "'docs/x' begins with an address of the server" in caplog.text
+        assert "'docs/x' begins with a reserved URL of the server" in caplog.text
         caplog.clear()
         await bus.create_queue("plain")
         assert caplog.text == ""

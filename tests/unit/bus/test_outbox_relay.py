@@ -1,4 +1,4 @@
-"""The relay: every row once, over lives, failures, backups and copies; what is refused waits or is set aside."""
+"""The relay: every row exactly once, over restarts, failures, backups, copies; refused rows wait or are set aside."""
 
 import logging
 import shutil
@@ -45,7 +45,7 @@ def app(folder: Path) -> Iterator[App]:
     made.close()
 
 
-# Lives
+# Restarts
 
 
 def test_closing_relays_what_was_committed(app: App) -> None:
@@ -58,7 +58,7 @@ def test_closing_relays_what_was_committed(app: App) -> None:
 
 
 def locked(app: App) -> sqlite3.Connection:
-    """Nobody else can read or write the file until this is rolled back."""
+    """No other connection can read or write the file until this is rolled back."""
     other = sqlite3.connect(app.path)
     other.execute("BEGIN EXCLUSIVE")
     return other
@@ -66,7 +66,7 @@ def locked(app: App) -> sqlite3.Connection:
 
 @pytest.fixture
 def abandoned(app: App, monkeypatch: pytest.MonkeyPatch) -> App:
-    """An application whose last life ended before the relay came by."""
+    """An application whose last process ended before its rows were relayed."""
     monkeypatch.setattr("unibus.bus.outbox.relay.Relay._wake", lambda *given: True)
     for number in (1, 2):
         app.order(number)
@@ -106,7 +106,7 @@ def test_a_locked_file_is_tried_again(app: App, mode: str) -> None:
     assert app.bodies() == [0, 1]
 
 
-def test_whoever_waits_for_a_locked_file_is_told_in_the_end(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiter_on_a_locked_file_fails_in_the_end(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unibus.bus.outbox.relay_route.PATIENCE_S", 0.1)
     app.order(0)
     app.relay()
@@ -244,10 +244,10 @@ def test_what_was_left_for_a_store_that_is_gone_can_be_adopted(abandoned: App) -
     assert abandoned.bodies() == []
 
 
-# What the store will not take any more
+# What the store refuses
 
 
-def test_what_the_store_refuses_for_ever_is_set_aside_and_told(app: App, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_store_refuses_for_ever_is_set_aside_and_logged(app: App, caplog: pytest.LogCaptureFixture) -> None:
     app.bus.close()
     app.bus = app.open(strict=True)
     app.bus.create_queue("orders")
@@ -281,7 +281,7 @@ def test_what_the_store_refuses_for_now_waits_and_keeps_its_order(app: App) -> N
         app.relay()
     assert held(app.bus, "orders") == [0, 1]
     for expected in (0, 1, 2):
-        (message,) = app.bus.receive_batch("orders")  # Comes by itself when there is room.
+        (message,) = app.bus.receive_batch("orders")  # Relayed without a kick as soon as there is space.
         assert message.body == expected
         message.complete()
 
@@ -295,7 +295,7 @@ def test_a_key_that_became_known_after_the_block_is_a_duplicate_and_no_error(app
     assert (app.bodies(), result.duplicate) == ([0], True)
 
 
-def test_a_damaged_row_is_set_aside_and_told(app: App, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_row_is_set_aside_and_logged(app: App, caplog: pytest.LogCaptureFixture) -> None:
     app.connection.execute("BEGIN")
     app.order(1)
     app.connection.execute("UPDATE unibus_outbox SET batch = 'no bytes at all'")

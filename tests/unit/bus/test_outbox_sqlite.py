@@ -1,4 +1,4 @@
-"""The outbox of a SQLite file: whose transaction it is, in every mode of the driver, and which rows are the same."""
+"""The outbox of a SQLite file: owned and joined transactions in every mode of the driver, and the identity of rows."""
 
 import os
 import shutil
@@ -51,7 +51,7 @@ def table(path: Path) -> Iterator[SqliteTable]:
 
 
 def nowhere(source: str) -> int:
-    """A store that has seen nothing."""
+    """The position of a store that has relayed nothing."""
     return 0
 
 
@@ -86,7 +86,7 @@ def test_a_block_commits_rows_and_batch(connection: sqlite3.Connection, path: Pa
     assert batches(table) == [b"batch"]
 
 
-def test_a_block_is_seen_by_nobody_before_its_commit(plain: sqlite3.Connection, path: Path, table: SqliteTable) -> None:
+def test_a_block_is_invisible_before_its_commit(plain: sqlite3.Connection, path: Path, table: SqliteTable) -> None:
     outbox = SqliteOutbox(plain)
     outbox.begin()
     plain.execute("INSERT INTO orders VALUES (1)")
@@ -303,7 +303,7 @@ def test_a_file_that_was_moved_may_begin_a_new_source_but_keeps_its_rows(path: P
 # The relay's side
 
 
-def test_a_table_that_nobody_made_is_empty(table: SqliteTable) -> None:
+def test_a_missing_table_is_empty(table: SqliteTable) -> None:
     assert table.read("s", 0, 10) == []
     assert table.left("s") == (0, 0)
     table.readdress("s", True, True)

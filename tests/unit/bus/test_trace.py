@@ -1,4 +1,4 @@
-"""Where a message went, and why it did not arrive: the tree of its copies."""
+"""The trace of a message: the tree of its copies, and why it was not delivered."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +31,7 @@ def bus(request: pytest.FixtureRequest) -> Iterator[SyncMessageBus]:
 
 
 def shape(copy: TracedCopy) -> Any:
-    """A tree in short: the place, how it ended, and what went on from there."""
+    """A tree in short: the entity, the outcome, and the copies made from there."""
     return (copy.channel, copy.outcome, *(shape(child) for child in copy.children))
 
 
@@ -51,7 +51,10 @@ def test_a_message_of_a_queue_from_its_sending_to_its_end(bus: SyncMessageBus) -
     assert shapes(bus.trace_message(sent.id)) == [("q", "in flight")]
     message.abandon()
     trace = bus.trace_message(sent.id)
-    assert (trace.status, trace.not_delivered()) == ("waiting", [("q", "it came back (abandoned) and waits again")])
+    assert (trace.status, trace.not_delivered()) == (
+        "waiting",
+        [("q", "it was returned (abandoned) and waits for redelivery")],
+    )
     take(bus, "q").complete()
     trace = bus.trace_message(sent.id)
     assert (trace.status, trace.not_delivered()) == ("completed", [])
@@ -68,7 +71,7 @@ def test_a_topic_hands_copies_to_its_subscriptions(bus: SyncMessageBus) -> None:
     trace = bus.trace_message(sent.id)
     expected = ("t", "passed on", ("t/Subscriptions/a", "completed"), ("t/Subscriptions/b", "waiting"))
     assert shapes(trace) == [expected]
-    assert trace.not_delivered() == [("t/Subscriptions/b", "nobody has received it yet")]
+    assert trace.not_delivered() == [("t/Subscriptions/b", "no consumer has received it yet")]
 
 
 @pytest.mark.parametrize(("names", "text"), [("", "no copies"), ("a", "1 copy"), ("ab", "2 copies")])
@@ -77,7 +80,7 @@ def test_a_step_says_how_many_copies_there_are(bus: SyncMessageBus, names: str, 
     for name in names:
         bus.create_subscription("t", name)
     step = bus.trace_message(bus.send("t", "x").id).roots[0].steps[0]
-    assert step.text == f"went through, {text}"
+    assert step.text == f"routed, {text}"
 
 
 def test_forwarding_is_followed_over_several_entities(bus: SyncMessageBus) -> None:
@@ -128,7 +131,7 @@ def test_dead_letters_that_are_forwarded_to_a_topic(bus: SyncMessageBus) -> None
     assert shapes(bus.trace_message(sent.id)) == [expected]
 
 
-def test_who_said_no_is_told(moving_bus: SyncMessageBus) -> None:
+def test_subscriptions_that_declined_are_listed(moving_bus: SyncMessageBus) -> None:
     bus = moving_bus
     bus.create_topic("news")
     bus.create_subscription("news", "all")
@@ -146,7 +149,7 @@ def test_who_said_no_is_told(moving_bus: SyncMessageBus) -> None:
     bus.delete_entity("news/Subscriptions/late")
     green = bus.send("news", "x", headers={"hue": "green"})
     assert bus.trace_message(green.id).not_delivered() == [
-        ("news", "never routed: no filter matched"),
+        ("news", "not routed: no filter matched"),
         ("news/Subscriptions/red", "no rule matched"),
     ]
     bus.entities.update_rule("news", "red", "r", "hue = 'green'")
@@ -155,25 +158,28 @@ def test_who_said_no_is_told(moving_bus: SyncMessageBus) -> None:
 
 
 def test_every_way_of_not_arriving_has_its_reason(bus: SyncMessageBus) -> None:
-    bus.create_topic("nobody")
-    unheard = bus.send("nobody", "x")
-    assert "never routed" in bus.trace_message(unheard.id).roots[0].reason
+    bus.create_topic("unknown")
+    unheard = bus.send("unknown", "x")
+    assert "not routed" in bus.trace_message(unheard.id).roots[0].reason
     bus.send("q", "x", dedup_key="k", message_id="first")
     bus.send("q", "x", dedup_key="k", message_id="again")
     [copy] = bus.trace_message("again").roots
-    assert (copy.outcome, copy.reason) == ("not delivered", "it was sent before, and known by its id or dedup key")
+    assert (copy.outcome, copy.reason) == (
+        "not delivered",
+        "it is a duplicate of an earlier message with its id or dedup key",
+    )
     assert copy.sequence == 0
     bus.send("q", "x", dedup_key="k", message_id="first")
     assert bus.trace_message("first").status == "waiting", "a duplicate says nothing of the first"
     sequence = bus.schedule("q", "x", 100, message_id="later")
-    assert bus.trace_message("later").roots[0].reason == "its time has not come yet"
+    assert bus.trace_message("later").roots[0].reason == "its scheduled time is in the future"
     bus.cancel_scheduled("q", sequence)
     assert bus.trace_message("later").roots[0].reason == "the scheduled message was cancelled"
     bus.send("gone", "x", message_id="with its queue")
     bus.delete_entity("gone")
     assert "its queue was deleted" in bus.trace_message("with its queue").roots[0].reason
     bus.delete_message("first")
-    assert bus.trace_message("first").roots[0].reason == "removed by hand: deleted"
+    assert bus.trace_message("first").roots[0].reason == "removed by an operator: deleted"
 
 
 def test_a_scheduled_message_is_one_copy_under_both_its_numbers(moving_bus: SyncMessageBus) -> None:
@@ -192,7 +198,7 @@ def test_two_sends_with_one_id_are_two_roots(bus: SyncMessageBus) -> None:
 
 
 def test_one_that_history_does_not_know(bus: SyncMessageBus) -> None:
-    trace = bus.trace_message("nobody")
+    trace = bus.trace_message("unknown")
     assert not trace
     assert (trace.roots, trace.status) == ([], "unknown")
     with pytest.raises(UsageError):
@@ -254,7 +260,7 @@ def test_the_reason_stays_when_the_dead_letter_is_gone(bus: SyncMessageBus) -> N
     take(bus, f"begin{DEAD}").complete()
     trace = bus.trace_message(sent.id)
     assert trace.roots[0].reason == "ForwardTargetNotFound: no entity 'missing'"
-    assert trace.not_delivered() == []  # It was dealt with by hand.
+    assert trace.not_delivered() == []  # The dead-lettered message was completed.
 
 
 def test_a_scheduled_message_whose_forward_was_refused_says_why(moving_bus: SyncMessageBus) -> None:

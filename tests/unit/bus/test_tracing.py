@@ -54,7 +54,7 @@ class Seen(InMemorySpanExporter):
         return result
 
     def all(self, name: str, count: int = 1) -> list[ReadableSpan]:
-        """Those of that name, in the order of their ends; waits until there are so many."""
+        """The spans of a name, in the order of their ends; waits until there are `count`."""
 
         def found() -> list[ReadableSpan]:
             return [span for span in self.get_finished_spans() if span.name == name]
@@ -89,7 +89,7 @@ def is_child(span: ReadableSpan, parent: ReadableSpan) -> bool:
 
 
 def links(span: ReadableSpan) -> dict[str, int]:
-    """The ids of the spans that it points at, by what they are to it."""
+    """The ids of the linked spans, by their role."""
     return {str((link.attributes or {})["messaging.unibus.link"]): link.context.span_id for link in span.links}
 
 
@@ -251,7 +251,7 @@ async def test_a_publish_that_waits_for_room_ends_when_it_has_it(seen: Seen) -> 
         assert (await waiting).body == 2
         assert seen.names() == ["publish orders"] * 2
         with pytest.raises(QueueFull):
-            bus.publish_from_sync("orders", 3)  # Nobody may block a loop.
+            bus.publish_from_sync("orders", 3)  # An event loop must not block.
     assert seen.all("publish orders", 3)[2].status.status_code is StatusCode.ERROR
 
 
@@ -299,7 +299,7 @@ def test_a_context_that_a_message_has_is_kept(seen: Seen) -> None:
     ]
 
 
-# Handlers that were there before
+# Existing handlers
 
 
 @pytest.mark.parametrize(
@@ -474,7 +474,7 @@ def test_a_redelivery_points_at_the_attempt_before(rig: Rig, seen: Seen) -> None
     assert [is_child(each, seen.one("send orders")) for each in (first, second)] == [True, True]
 
 
-def test_settling_by_hand_belongs_to_whoever_does_it(rig: Rig, seen: Seen) -> None:
+def test_an_explicit_settlement_belongs_to_the_caller(rig: Rig, seen: Seen) -> None:
     traced(rig, seen)
     rig.send_many("orders", [1, 2, 3, 4, 5, 6])
     done, given_back, aside, dead, *rest = rig.take("orders", 6)
@@ -510,9 +510,9 @@ def test_nothing_received_is_no_span_and_a_failure_is_one(rig: Rig, seen: Seen) 
     traced(rig, seen)
     assert rig.take("orders") == []
     with fails(Exception):
-        rig.take("nobody/Subscriptions/here")
-    assert seen.names() == ["receive nobody/Subscriptions/here"]
-    assert attributes(seen.one("receive nobody/Subscriptions/here"))["error.type"] == "unibus.errors.EntityNotFound"
+        rig.take("unknown/Subscriptions/s")
+    assert seen.names() == ["receive unknown/Subscriptions/s"]
+    assert attributes(seen.one("receive unknown/Subscriptions/s"))["error.type"] == "unibus.errors.EntityNotFound"
 
 
 def test_a_message_object_is_sent_with_a_context_and_stays_as_it_was(rig: Rig, seen: Seen) -> None:
@@ -632,7 +632,7 @@ def test_persistent_publishes_are_traced_in_every_form(rig: Rig, seen: Seen) -> 
 
 def test_a_bus_is_instrumented_once(seen: Seen) -> None:
     with instrument(SyncMessageBus(), seen.provider) as bus:
-        with pytest.raises(UsageError, match="traced already"):
+        with pytest.raises(UsageError, match="already traced"):
             instrument(bus)
         with pytest.raises(UsageError, match="or is traced"):
             bus.with_persistence("memory://")
@@ -644,7 +644,7 @@ def test_only_a_bus_is_instrumented(seen: Seen) -> None:
     with pytest.raises(UsageError, match="not a str"):
         instrument("bus")  # type: ignore[type-var]
     bus = MessageBus(InMemoryQueueBackend())
-    with pytest.raises(UsageError, match="on a backend"):
+    with pytest.raises(UsageError, match="with a backend"):
         instrument(bus)
     asyncio.run(bus.close())
 

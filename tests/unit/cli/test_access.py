@@ -96,8 +96,8 @@ def test_a_rule_that_is_removed_opens_nothing(shell: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("add", "root", "--rights", "Send"), "there is a rule 'root' already"),
-        (("add", "ROOT", "--rights", "Send"), "there is a rule 'ROOT' already"),
+        (("add", "root", "--rights", "Send"), "a rule 'root' exists already"),
+        (("add", "ROOT", "--rights", "Send"), "a rule 'ROOT' exists already"),
         (("add", "x", "--rights", "Read"), "there is no right 'Read'"),
         (("add", "x", "--rights", ""), "rights are empty"),
         (("add", "x", "--rights", "Manage"), "Manage was given without Send and Listen"),

@@ -57,7 +57,7 @@ def test_a_dry_run_works_beside_the_owner(shell: Any, file: Path) -> None:
 def test_conflicts_are_named_and_nothing_is_done(shell: Any, file: Path) -> None:
     shell.records("send", "news", "x")  # A queue.
     result = shell("declare", str(file))
-    assert (result.exit_code, "'news' is a queue here" in result.stderr) == (1, True)
+    assert (result.exit_code, "'news' is a queue in the store" in result.stderr) == (1, True)
     assert [each["name"] for each in shell.records("entities")] == ["news"]
     dry = shell("declare", str(file), "--dry-run")
     assert (dry.exit_code, json.loads(dry.stdout.splitlines()[-1])["action"]) == (1, "conflict")

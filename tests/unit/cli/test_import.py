@@ -160,7 +160,8 @@ def test_conflicts_are_named_before_anything_is_changed(shell: Any, exported: Pa
     before = shell.records("entities", "--url", "new.db", "--settings")
     result = shell("import", str(exported), "--url", "new.db")
     assert (result.exit_code, result.stdout) == (1, "")
-    for text in ("3 of the entities", "lock_duration of 'by-session' is 2.0 here and 1.0 in", "'news' a queue here"):
+    lock = "lock_duration of 'by-session' is 2.0 in the store and 1.0 in"
+    for text in ("3 conflicts", lock, "'news' is a queue in the store"):
         assert text in result.stderr
     assert shell.records("entities", "--url", "new.db", "--settings") == before
 
@@ -205,15 +206,15 @@ def nothing(raw: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "text"),
     [
-        (cut, "was cut"),
-        (without_the_end, "was cut"),
+        (cut, "is truncated"),
+        (without_the_end, "is truncated"),
         (without_a_line, "was changed"),
         (changed, "was changed"),
-        (twice, "more after the last line"),
+        (twice, "data after its last line"),
         (newer, "version 2"),
-        (of_others, "no export of unibus"),
+        (of_others, "not an export of unibus"),
         (strange, "line 2 of the export"),
-        (nothing, "no export of unibus"),
+        (nothing, "not an export of unibus"),
     ],
 )
 def test_a_damaged_file_is_not_imported(

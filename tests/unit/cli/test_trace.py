@@ -46,7 +46,7 @@ def test_a_terminal_gets_a_tree(shell: Any, terminal: Any, owner: Any) -> None:
     assert [line.index("news") for line in lines if "news" in line] == [0, 4, 8, 12]  # One inside of the other.
     steps = [line for line in lines if re.search(r"\d\d:\d\d:\d\d\.\d\d\d +\+\d", line)]
     assert len(steps) == 5
-    assert "+0 ms  went through" in steps[0]
+    assert "+0 ms  routed" in steps[0]
     owner("complete news/Subscriptions/one/$DeadLetterQueue 1")
     again = terminal("trace", "news-7", columns=120)
     assert again.read_all() == 0, again.output

@@ -1,1 +1,1 @@
-"""CloudEvents 1.0 in and out."""
+"""Converts messages to CloudEvents 1.0 and back."""

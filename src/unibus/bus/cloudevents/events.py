@@ -1,16 +1,16 @@
-"""CloudEvents 1.0 in and out: the form in which other people's programs know an event.
+"""Converts messages to CloudEvents 1.0 and back, in JSON form and in binary mode.
 
     id source type subject time        ↔  id source type subject timestamp
     datacontenttype, data, data_base64 ↔  content_type, body
     correlationid traceparent priority …  ↔  the fields of the envelope that have a name there (EXTENSIONS)
     any other extension                ↔  a header
 
-The rule: what we write we read back whole. An event says less than our envelope: attributes have lower-case names and
-three types, and some must be there. So whatever reading the event would not give back stands, in the terms of
-document.py, in one more extension that other programs may ignore: `unibus`. The place of a message on its channel
-(sequence, delivery count) is not part of an event; what is read was never published.
+The invariant: to_cloudevent and from_cloudevent lose nothing. An event can express less than our envelope: its
+attributes have lower-case names and three types, and some are required. So everything that reading the event would not
+restore is written, in the form of document.py, into one more extension that other programs may ignore: `unibus`. The
+state of a message on its channel (sequence, delivery count) is not part of an event.
 
-A message without a type takes its channel for it, and an event from elsewhere its type for its channel.
+A message without a type uses its channel as the type, and an event of another program uses its type as the channel.
 """
 
 import json
@@ -43,7 +43,7 @@ REST: Final = "unibus"
 JSON_TYPE: Final = "application/json"
 PREFIX: Final = "ce-"
 
-# Fields of the envelope by the extensions that carry them. The first four have the names of documented extensions.
+# The envelope field of each extension attribute. The first four are documented extensions of CloudEvents.
 EXTENSIONS: Final[dict[str, str]] = {
     "traceparent": "traceparent",
     "tracestate": "tracestate",
@@ -68,7 +68,7 @@ _TAKEN: Final = frozenset({*_CORE, *EXTENSIONS, _EXPIRY, _SCHEDULE, _PRIORITY, R
 _PLACE: Final = ("unibus", "sequence", "expires_ns", "delivery_count")
 _SERIALIZED_TYPES: Final = {"serialized/json": JSON_TYPE, "serialized/msgpack": "application/vnd.msgpack"}
 
-# How the body of a binary event is read.
+# How to decode the body of a binary event, and the name under which the extension `unibus` stores it.
 _AS: Final = "as"
 _NOTHING: Final = "nothing"
 _JSON: Final = "json"
@@ -80,11 +80,11 @@ _any_from_json: Final = msgspec.json.Decoder().decode
 _to_json: Final = msgspec.json.Encoder().encode
 
 
-# Out
+# Writing
 
 
 def to_cloudevent(message: Message, source: str = SOURCE_DEFAULT) -> dict[str, object]:
-    """The event in its JSON form, as plain values. `source` is for messages that name none."""
+    """The event in JSON form, as plain values. `source` is used for messages without a source."""
     document = _document_of(message)
     event = _attributes(document, source)
     _put_data(event, document)
@@ -92,7 +92,7 @@ def to_cloudevent(message: Message, source: str = SOURCE_DEFAULT) -> dict[str, o
 
 
 def to_cloudevent_binary(message: Message, source: str = SOURCE_DEFAULT) -> tuple[dict[str, str], bytes]:
-    """The event in binary mode: headers (`ce-…` and `content-type`) and a body."""
+    """The event in binary mode: headers (`ce-…` and `content-type`) and the body."""
     document = _document_of(message)
     event: dict[str, object] = {name: _canonical(value) for name, value in _attributes(document, source).items()}
     how, body = _written(document)
@@ -106,7 +106,7 @@ def to_cloudevent_binary(message: Message, source: str = SOURCE_DEFAULT) -> tupl
 
 
 def _document_of(message: Message) -> dict[str, object]:
-    """What decode_json would read, without the message's place."""
+    """The JSON document of the message, without its state on the channel."""
     document = _from_json(encode_json(message))
     for name in _PLACE:
         document.pop(name, None)
@@ -114,11 +114,11 @@ def _document_of(message: Message) -> dict[str, object]:
 
 
 def _attributes(document: dict[str, object], source: str) -> dict[str, object]:
-    """What the attributes of an event can say of a message. The required ones are there, whatever it takes."""
+    """The attributes of the event that can hold fields of the message. The required attributes are always present."""
     id, channel = str(document["id"]), str(document["channel"])
     given, kind = document.get("source"), document.get("type")
     if not id or not source:
-        raise SerializationFailed("an event has an id and a source, and neither is empty")
+        raise SerializationFailed("a CloudEvent needs an id and a source that are not empty")
     event: dict[str, object] = {
         "specversion": SPEC_VERSION,
         "id": id if is_attribute_text(id) else percent_encoded(id),
@@ -156,7 +156,7 @@ def _put_text(event: dict[str, object], name: str, value: object) -> None:
 
 
 def _put_headers(event: dict[str, object], headers: object) -> None:
-    """Those that an extension can hold."""
+    """Write the headers that an extension attribute can hold."""
     for name, value in headers.items() if isinstance(headers, dict) else []:
         if name not in _TAKEN and is_attribute_name(name) and _is_attribute_value(value):
             event[name] = value
@@ -165,7 +165,7 @@ def _put_headers(event: dict[str, object], headers: object) -> None:
 def _is_attribute_value(value: object) -> bool:
     if isinstance(value, str):
         return is_attribute_text(value)
-    return isinstance(value, int) and -(2**31) <= value < 2**31  # A bool too.
+    return isinstance(value, int) and -(2**31) <= value < 2**31  # A bool is an int, and is allowed too.
 
 
 def _put_data(event: dict[str, object], document: dict[str, object]) -> None:
@@ -179,7 +179,7 @@ def _put_data(event: dict[str, object], document: dict[str, object]) -> None:
 
 
 def _put_content_type(event: dict[str, object], document: dict[str, object], needs_json: bool) -> None:
-    """Only JSON may stand there as it is; and who cannot know how data was serialized is told."""
+    """Write the content type if the reader needs it: for serialized data, and for JSON data under another type."""
     kind = document["kind"]
     if kind in _SERIALIZED_TYPES:
         event.setdefault("datacontenttype", _SERIALIZED_TYPES[str(kind)])
@@ -188,7 +188,7 @@ def _put_content_type(event: dict[str, object], document: dict[str, object], nee
 
 
 def _written(document: dict[str, object]) -> tuple[str, bytes]:
-    """How the body of a binary event is to be read, and the body."""
+    """How to decode the body of a binary event, and the body."""
     kind, body = document["kind"], document["body"]
     if kind not in ("json", "tagged"):
         return _BYTES, base64_bytes(body)
@@ -200,7 +200,7 @@ def _written(document: dict[str, object]) -> tuple[str, bytes]:
 
 
 def _with_rest(event: dict[str, object], document: dict[str, object], seen: dict[str, object]) -> dict[str, object]:
-    """The event, and what it does not tell of the document."""
+    """The event, with the extension `unibus` for every field that reading it (`seen`) would not restore."""
     names = sorted({*document, *seen})
     rest = {name: document.get(name) for name in names if document.get(name) != seen.get(name)}
     if rest:
@@ -222,13 +222,13 @@ def _header_value(name: str, value: object) -> str:
     return str(value) if name == "datacontenttype" else percent_encoded(str(value))
 
 
-# In
+# Reading
 
 
 def from_cloudevent(event: object, channel: str | None = None) -> Message:
-    """The message for an event in its JSON form: a mapping, or the bytes or text of one.
+    """The message for an event in JSON form: a mapping, or its JSON as bytes or str.
 
-    It is for `channel`, or for where it came from, or for the channel that is called like its type.
+    Its channel is the argument, or the one that the event was written from, or the type of the event.
     """
     given = _named(event.items() if isinstance(event, Mapping) else _parsed(event).items())
     _check(given)
@@ -236,7 +236,7 @@ def from_cloudevent(event: object, channel: str | None = None) -> Message:
 
 
 def from_cloudevent_binary(headers: Mapping[str, str], body: bytes, channel: str | None = None) -> Message:
-    """The message for an event in binary mode. Headers that do not begin with `ce-` are not looked at."""
+    """The message for an event in binary mode. Headers other than `ce-…` and `content-type` are ignored."""
     event: dict[str, object] = {}
     for header, value in headers.items():
         name = header.lower()
@@ -253,15 +253,17 @@ def from_cloudevent_binary(headers: Mapping[str, str], body: bytes, channel: str
 
 def _parsed(event: object) -> dict[str, object]:
     if not isinstance(event, (bytes, bytearray, memoryview, str)):
-        raise CloudEventInvalid(f"an event is a mapping, bytes or text, not {type(event).__name__}")
+        raise CloudEventInvalid(f"an event is a mapping, bytes or str, not {type(event).__name__}")
     try:
         return _from_json(event)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise CloudEventInvalid(f"no event in JSON form: {error!s:.200}", "one JSON object, in UTF-8") from error
+        raise CloudEventInvalid(
+            f"the event is not valid JSON: {error!s:.200}", "pass one JSON object, in UTF-8"
+        ) from error
 
 
 def _named(event: Iterable[tuple[object, object]]) -> dict[str, object]:
-    """A copy, with instants as text: programs that hold events in memory have them as datetime."""
+    """A copy with datetime values as text: events in memory may have them as datetime objects."""
     given: dict[str, object] = {}
     for name, value in event:
         key = name if name == "data" or name == "data_base64" else _checked_name(name)
@@ -272,59 +274,66 @@ def _named(event: Iterable[tuple[object, object]]) -> dict[str, object]:
 def _checked_name(name: object) -> str:
     if isinstance(name, str) and is_attribute_name(name) and name != "data":
         return name
-    raise CloudEventInvalid(f"{name!r:.60} cannot be the name of an attribute", "only lower-case letters and digits")
+    raise CloudEventInvalid(f"{name!r:.60} is not a valid attribute name", "use lower-case letters and digits only")
 
 
 def _check(event: dict[str, object]) -> None:
-    """What every event has, and what its attributes may be."""
+    """Check the required attributes (CloudEvents 1.0, section 3.1) and the types of all attributes."""
     if event.get("specversion") != SPEC_VERSION:
         version = event.get("specversion")
-        hint = f"only {SPEC_VERSION} is read here" if version else "is it an event at all?"
+        hint = f"only {SPEC_VERSION} is supported" if version else "the value may not be a CloudEvent"
         raise CloudEventInvalid(f"specversion is {version!r:.40}", hint)
     for name in ("id", "source", "type"):
         value = event.get(name)
         if not isinstance(value, str) or not value:
-            raise CloudEventInvalid(f"{name} is {value!r:.40}", "every event has one: text that is not empty")
+            raise CloudEventInvalid(f"{name} is {value!r:.40}", "use a str that is not empty: it is required")
     if event.get("data") is not None and event.get("data_base64") is not None:
-        raise CloudEventInvalid("the event has data and data_base64", "either of them")
+        raise CloudEventInvalid("the event has both data and data_base64", "remove one of them")
     if not is_plain(event.get("data"), False):
-        raise CloudEventInvalid("data holds what JSON cannot hold, or nests too deep", "bytes belong into data_base64")
+        raise CloudEventInvalid(
+            "data has a value that JSON cannot hold, or is nested too deeply", "put bytes into data_base64"
+        )
     for name, value in event.items():
         if name not in ("data", "data_base64") and value is not None and not _is_attribute_value(value):
             raise CloudEventInvalid(
-                f"attribute {name} is {value!r:.60}", "text without control characters, a bool, or 32 bits of integer"
+                f"attribute {name} is {value!r:.60}", "use text without control characters, a bool, or a 32-bit integer"
             )
 
 
 def _message(document: dict[str, object], event: dict[str, object], channel: str | None) -> Message:
     document.update(_rest_of(event))
     document.pop(_AS, None)
+    # The extension comes from outside: it must not set the state of a message on its channel.
     for name in _PLACE:
         document.pop(name, None)
     if channel is not None:
         document["channel"] = channel
-    document["unibus"] = 1
+    document["unibus"] = 1  # The version of the document format.
     try:
         return decode_json(_to_json({name: value for name, value in document.items() if value is not None}))
     except DecodeError as error:
-        raise CloudEventInvalid(f"the event makes no message: {error.what}", error.hint) from error
+        raise CloudEventInvalid(f"the event cannot become a message: {error.what}", error.hint) from error
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise CloudEventInvalid(f"the event makes no message: {error!s:.200}", "are all of it JSON values?") from error
+        raise CloudEventInvalid(
+            f"the event cannot become a message: {error!s:.200}", "check that all values are JSON values"
+        ) from error
 
 
 def _rest_of(event: dict[str, object]) -> dict[str, object]:
-    """What we wrote beside the attributes. Somebody else's is refused like any other bad attribute."""
+    """The fields in the extension `unibus`. An extension of this name that another program wrote is refused."""
     text = event.get(REST)
     if text is None:
         return {}
     try:
         return _from_json(str(text))
     except msgspec.DecodeError as error:
-        raise CloudEventInvalid(f"the extension {REST} is not ours: {error!s:.100}", "leave it out") from error
+        raise CloudEventInvalid(
+            f"the extension {REST} cannot be decoded: {error!s:.100}", "remove it: only unibus writes this extension"
+        ) from error
 
 
 def _read_event(event: dict[str, object]) -> dict[str, object]:
-    """The document of an event in JSON form, as far as its attributes and data tell."""
+    """The document of an event in JSON form, from its attributes and data alone."""
     document = _read_attributes(event)
     encoded = event.get("data_base64")
     document["kind"], document["body"] = ("json", event.get("data")) if encoded is None else ("bytes", encoded)
@@ -354,14 +363,14 @@ def _read_attribute(document: dict[str, object], headers: dict[str, object], nam
     elif name in EXTENSIONS:
         document[EXTENSIONS[name]] = _canonical(value)
     elif name == _EXPIRY:
-        # At least 1: a ttl of 0 would be none.
+        # At least 1: a ttl of 0 would mean that the message never expires.
         document["ttl_ns"] = max(instant_ns(name, value) - _whole(document["timestamp_ns"]), 1)
     elif name == _SCHEDULE:
         document["scheduled_at_ns"] = instant_ns(name, value)
     elif name == _PRIORITY and _level(value) is not None:
         document["priority"] = _level(value)
     elif name not in _TAKEN or name == _PRIORITY:
-        headers[name] = value  # Also a priority in somebody else's terms.
+        headers[name] = value  # Also a priority that is not one of our levels.
 
 
 def _level(value: object) -> int | None:
@@ -381,7 +390,7 @@ def _whole(value: object) -> int:
 
 
 def _is_json(content_type: object, default: bool) -> bool:
-    """Whether a media type is JSON; `default` where there is none."""
+    """Whether a media type is JSON; `default` if there is none."""
     if not isinstance(content_type, str):
         return default
     subtype = content_type.partition(";")[0].strip().lower().partition("/")[2]
@@ -389,7 +398,7 @@ def _is_json(content_type: object, default: bool) -> bool:
 
 
 def _reading(content_type: object, body: bytes) -> str:
-    """How the body of a binary event is read where nobody says it."""
+    """How to decode the body of a binary event without the extension `unibus`: by its content type."""
     if _is_json(content_type, False):
         return _JSON if body else _NOTHING
     if isinstance(content_type, str) and content_type.lower().startswith("text/"):
@@ -406,7 +415,7 @@ def _is_utf8(body: bytes) -> bool:
 
 
 def _read_body(how: object, body: bytes) -> tuple[str, object]:
-    """Its kind and content, in the terms of document.py."""
+    """The kind and content of the body, in the form of document.py."""
     try:
         if how == _NOTHING:
             return "json", None
@@ -415,5 +424,5 @@ def _read_body(how: object, body: bytes) -> tuple[str, object]:
         if how == _TEXT:
             return "json", body.decode()
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise CloudEventInvalid(f"the body is not what its content type says: {error!s:.200}") from error
+        raise CloudEventInvalid(f"the body does not match its content type: {error!s:.200}") from error
     return "bytes", base64_text(body)

@@ -1,1 +1,2 @@
-"""Interfaces that programs written for the earlier buses expect: backends with five verbs, SqlitePersistence."""
+"""Two smaller interfaces besides the bus's own store: `MessageBackend` (five methods, one queue per topic) and
+`SqlitePersistence` (persist, replay, delete, prune)."""

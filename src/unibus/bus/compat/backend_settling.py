@@ -1,12 +1,13 @@
-"""Settling what a worker got from a MessageBackend, on a backend that may fail.
+"""Settles messages of a MessageBackend whose calls may fail.
 
-A call that fails is logged, counted and made again, each time after a longer pause, up to TRIES times. After that:
+A call that fails is logged, counted and repeated with exponential backoff, up to TRIES times. After that:
 
-    acknowledge   the message was handled; the backend delivers it again when it likes
-    requeue       the message stays with the backend, which must not lose what was got and not acknowledged
-    dead letter   the message is requeued instead, and fails again later
+    acknowledge   the message was handled; the backend may redeliver it (at-least-once)
+    requeue       the message stays unacknowledged with the backend, which must not lose it
+    dead-letter   the message is requeued instead, and fails again later
 
-So a worker goes on with the next message, and nothing is acknowledged that is not in another place by then.
+So the worker always continues with the next message, and a message is acknowledged only after it was handled or is in
+another queue.
 """
 
 import asyncio
@@ -22,56 +23,56 @@ log = logging.getLogger("unibus")
 
 TRIES: Final = 6
 AGAIN_S: Final = 0.05
-"""The first pause; each further one is twice as long, up to AGAIN_S_MAX."""
+"""The first pause; each further one is twice as long, up to AGAIN_S_MAX seconds."""
 AGAIN_S_MAX: Final = 1.0
 
 
 def is_cancelled() -> bool:
-    """Whether the running task is being cancelled, so that a CancelledError is not the work of the code it called."""
+    """Whether the running task is being cancelled. If not, a CancelledError comes from the code that it called."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def ends_program(error: BaseException) -> bool:
-    """Whether it must leave the worker: the program, the worker's task or its event loop ends."""
+    """Whether the error must end the worker: the program, the worker's task or its event loop ends."""
     if isinstance(error, asyncio.CancelledError):
         return is_cancelled()
     return isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit))
 
 
 class BackendCounts:
-    """What a subscription counts, as the bus cannot: its messages are with the backend."""
+    """The counters of one subscription. The metrics of the bus do not cover messages of a backend."""
 
     def __init__(self) -> None:
         self.errors = 0  # Deliveries that failed.
-        self.backend_errors = 0  # Calls of the backend that failed.
+        self.backend_errors = 0  # Calls to the backend that failed.
 
 
 class BackendSettling:
-    """The calls of a worker that end a delivery."""
+    """The calls to the backend that end a delivery. Each gives whether it succeeded in the end."""
 
     def __init__(self, backend: MessageBackend) -> None:
         self._backend = backend
 
     async def acknowledge(self, view: BusMessage, counts: BackendCounts) -> bool:
-        return await self._tried("acknowledge", view, lambda: self._backend.acknowledge(view), counts)
+        return await self._retry("acknowledge", view, lambda: self._backend.acknowledge(view), counts)
 
     async def requeue(self, view: BusMessage, counts: BackendCounts) -> bool:
-        return await self._tried("requeue", view, lambda: self._backend.requeue(view), counts)
+        return await self._retry("requeue", view, lambda: self._backend.requeue(view), counts)
 
-    async def dead_letter(self, view: BusMessage, letter: Message, counts: BackendCounts) -> bool:
-        """Publish the dead letter; if that cannot be done, put the message back. False if neither could."""
-        dead = BusMessage(letter)
-        if await self._tried("publish a dead letter", view, lambda: self._backend.publish(dead), counts):
+    async def dead_letter(self, view: BusMessage, copy: Message, counts: BackendCounts) -> bool:
+        """Publish the copy to the dead-letter topic; if that fails, requeue the message. False if both failed."""
+        dead_message = BusMessage(copy)
+        if await self._retry("dead-letter", view, lambda: self._backend.publish(dead_message), counts):
             return True
         return await self.requeue(view, counts)
 
     async def put_back(self, view: BusMessage, counts: BackendCounts) -> None:
-        """Not handled, and not lost: the worker ends."""
+        """Requeue a message that was not handled, because the worker ends. Acknowledge it only once it is requeued."""
         if await self.requeue(view, counts):
             await self.acknowledge(view, counts)
 
-    async def _tried(
+    async def _retry(
         self, what: str, view: BusMessage, call: Callable[[], Awaitable[None]], counts: BackendCounts
     ) -> bool:
         pause_s = AGAIN_S

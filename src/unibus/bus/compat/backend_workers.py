@@ -1,9 +1,9 @@
-"""The workers of a bus that stands on a MessageBackend.
+"""The workers of a bus whose messages are in a MessageBackend.
 
-A message is acknowledged only after its handler returned, or after it is in another place: requeued, or in the
-dead-letter topic. A worker that is cancelled in the middle of a handler puts its message back. Nothing else ends a
-worker but the end of the program: what a handler raises is a failed delivery, and what the backend raises is logged,
-counted and tried again (backend_settling.py).
+Delivery is at-least-once: a message is acknowledged only after its handler returned, or after it is stored elsewhere
+(requeued, or in the dead-letter topic). A worker that is cancelled inside of a handler requeues its message. Only
+cancellation or the end of the program ends a worker: an exception of a handler is a failed delivery, and an error of
+the backend is logged, counted and retried (backend_settling.py).
 """
 
 import asyncio
@@ -37,15 +37,15 @@ from unibus.errors import BusError, ConfigInvalid, LoopMismatch, PayloadMismatch
 log = logging.getLogger("unibus")
 
 READ_AGAIN_S: Final = 1.0
-"""How long a worker waits after its backend failed to read."""
+"""The pause of a worker after `get` of the backend failed."""
 
 
 Work = Callable[[Consumer, Message], Awaitable[None]]
-"""How a handler is called: on the loop, or in a thread."""
+"""Calls a handler: on the event loop, or in a thread."""
 
 
 class BackendSubscription:
-    """The handle of one subscription. It may be awaited, which does no more than give it back."""
+    """The handle of one subscription. It may be awaited, which only returns it."""
 
     def __init__(
         self, topic: str, number: int, tasks: "list[asyncio.Task[None]]", counts: BackendCounts | None = None
@@ -57,12 +57,12 @@ class BackendSubscription:
 
     @property
     def errors(self) -> int:
-        """Deliveries that failed: the handler raised, or could not be called."""
+        """Failed deliveries: the handler raised, or could not be called with the body."""
         return self._counts.errors
 
     @property
     def backend_errors(self) -> int:
-        """Calls of the backend that failed. Each was tried again."""
+        """Calls to the backend that failed. Each was retried."""
         return self._counts.backend_errors
 
     @property
@@ -70,7 +70,7 @@ class BackendSubscription:
         return any(not task.done() for task in self._tasks)
 
     def cancel(self) -> "asyncio.Future[list[object]]":
-        """Stop the workers. Awaiting the result waits for their end."""
+        """Cancel the workers. Await the result to wait for their end."""
         for task in self._tasks:
             task.cancel()
         return cast("asyncio.Future[list[object]]", asyncio.gather(*self._tasks, return_exceptions=True))
@@ -104,11 +104,14 @@ class BackendWorkers:
         options: SubscribeOptions,
     ) -> BackendSubscription:
         refused = sorted(set(options) - {"group", "retry_backoff", "retry_jitter"})
-        if options.get("match") == EXACT:  # What every subscription here is.
+        if options.get("match") == EXACT:  # Every subscription here is exact, so this option changes nothing.
             refused.remove("match")
         if not isinstance(topic, str) or refused:
-            what = refused[0] if refused else "a pattern"
-            raise ConfigInvalid(f"a bus on a backend cannot do {what}", "leave it out, or use the bus in memory")
+            what = f"the option {refused[0]!r}" if refused else "a pattern"
+            raise ConfigInvalid(
+                f"subscribe on a bus with a backend does not support {what}",
+                "leave it out, or use a bus without a backend",
+            )
         plan = plan_for(handler)
         number = next_number()
         consumer = Consumer(number, Group(number, options.get("group") or plan.name, 0), handler, plan.shape)
@@ -118,7 +121,7 @@ class BackendWorkers:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise LoopMismatch(
-                "a bus on a backend subscribes on a running loop", "call it inside of async def"
+                "subscribe on a bus with a backend needs a running event loop", "call it inside of async def"
             ) from None
         work = self._work_async if plan.is_async else self._work_in_thread
         counts = BackendCounts()
@@ -135,10 +138,10 @@ class BackendWorkers:
         return bool(found)
 
     async def close(self) -> BusError | None:
-        """End the workers, then the backend; gives the error of the latter.
+        """Cancel the workers, then close the backend; gives the error of the backend, if any.
 
-        One task does it for all callers. A caller that is cancelled leaves it at work: a worker that is cancelled a
-        second time could not put its message back.
+        One task does it for all callers. If a caller is cancelled, the task continues: a worker that is cancelled a
+        second time could not requeue its message.
         """
         closing = self._closing
         if closing is None or closing.cancelled() or closing.get_loop().is_closed():
@@ -169,19 +172,19 @@ class BackendWorkers:
             raise raised
 
     async def _worker(self, topic: str, consumer: Consumer, work: Work, counts: BackendCounts) -> None:
-        while not is_cancelled():  # A handler may have caught the cancellation that was meant for its worker.
+        while not is_cancelled():  # A handler may have swallowed the CancelledError of its worker.
             view = await self._next(topic, counts)
             view.message.delivery_count += 1
             try:
-                is_settled = await self._handled(consumer, view, work, counts)
+                is_settled = await self._handle(consumer, view, work, counts)
             except GeneratorExit:
                 raise  # The loop was closed: nothing can be awaited any more.
             except BaseException as error:
-                # Ended in the handler, or while it waited for its retry: not lost, and not settled either.
+                # Cancelled in the handler, or in the pause before a retry: the message is not settled yet.
                 await self._settling.put_back(view, counts)
                 if ends_program(error):
                     raise
-                log.error("%r could not be settled, and is delivered again: %r", view.message, error)
+                log.error("%r could not be settled and is redelivered: %r", view.message, error)
                 continue
             if is_settled:
                 await self._settling.acknowledge(view, counts)
@@ -193,45 +196,50 @@ class BackendWorkers:
             except BaseException as error:
                 if ends_program(error):
                     raise
-                # A worker that ended here would look alive and get nothing any more.
+                # The worker must survive this: without it the subscription would look active and get no messages.
                 counts.backend_errors += 1
-                log.error("the backend cannot read %r, trying again: %r", topic, error)
+                log.error("the backend cannot read topic %r, retrying: %r", topic, error)
                 await asyncio.sleep(READ_AGAIN_S)
 
-    async def _handled(self, consumer: Consumer, view: BusMessage, work: Work, counts: BackendCounts) -> bool:
-        """Let the handler work. False if the message is in no place from which it could be acknowledged."""
+    async def _handle(self, consumer: Consumer, view: BusMessage, work: Work, counts: BackendCounts) -> bool:
+        """Call the handler. False if the message must not be acknowledged: it was neither handled nor stored again."""
         try:
             await work(consumer, view.message)
         except BaseException as error:
             if ends_program(error):
                 raise
             counts.errors += 1
-            return await self._failed(consumer, view, error, counts)
+            return await self._retry_or_dead_letter(consumer, view, error, counts)
         return True
 
-    async def _failed(self, consumer: Consumer, view: BusMessage, error: BaseException, counts: BackendCounts) -> bool:
+    async def _retry_or_dead_letter(
+        self, consumer: Consumer, view: BusMessage, error: BaseException, counts: BackendCounts
+    ) -> bool:
         message = view.message
         unfit = isinstance(error, PayloadMismatch)
         if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.DEAD_LETTER:
-            return await self._bury(consumer, view, error, counts)
+            return await self._dead_letter(consumer, view, error, counts)
         delay_ns: int = consumer.retry.delay_ns(message.delivery_count, self._chance())
         await asyncio.sleep(delay_ns / 1e9)
         return await self._settling.requeue(view, counts)
 
-    async def _bury(self, consumer: Consumer, view: BusMessage, error: BaseException, counts: BackendCounts) -> bool:
+    async def _dead_letter(
+        self, consumer: Consumer, view: BusMessage, error: BaseException, counts: BackendCounts
+    ) -> bool:
         message = view.message
         if is_sub_queue(message.channel):
-            log.error("%r failed as a dead letter and is dropped", message)
+            # A dead-letter topic has no dead-letter topic of its own: a second one would never end.
+            log.error("%r failed in the dead-letter topic and is discarded", message)
             return True
         reason = PAYLOAD_MISMATCH if isinstance(error, PayloadMismatch) else MAX_DELIVERY_COUNT_EXCEEDED
         place, group = sub_queue(message.channel), consumer.group.name
-        letter = dead_letter(message, place, reason, error, group, self._clock.wall_ns())
-        log.warning("%r is a dead letter in %r (%s)", message, letter.channel, reason)
-        return await self._settling.dead_letter(view, letter, counts)
+        copy = dead_letter(message, place, reason, error, group, self._clock.wall_ns())
+        log.warning("%r is dead-lettered to %r (%s)", message, copy.channel, reason)
+        return await self._settling.dead_letter(view, copy, counts)
 
 
 def _raised_by(consumer: Consumer, message: Message) -> BaseException | None:
-    """Call the handler in its thread. What it raises is returned: a future refuses or changes some exceptions."""
+    """Call the handler in its thread, and return what it raises: a future refuses or changes some exceptions."""
     try:
         call(consumer, message)
     except BaseException as error:

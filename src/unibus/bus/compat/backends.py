@@ -1,11 +1,11 @@
-"""The second design's seam: five verbs, one queue per topic. A bus can stand on anybody's implementation of it.
+"""MessageBackend: five methods, one queue per topic. A bus can use any implementation instead of its own queues.
 
     publish ──▶ backend ──get──▶ worker ──▶ handler ──▶ acknowledge
-                   ▲                          │ raised: requeue (then acknowledge), or dead letter
+                   ▲                          │ raised: requeue (then acknowledge), or dead-letter
                    └──────────────────────────┘
 
-Such a backend knows no groups: the subscriptions of one topic compete. Everything that the in-process bus does beyond
-that (inline dispatch, filters, patterns, drop policies) is refused here, because the backend cannot promise it.
+A backend has no consumer groups: the subscriptions of one topic compete. Features of the in-process bus that a backend
+cannot guarantee (inline dispatch, filters, patterns, drop policies) raise an error.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from unibus.errors import BusClosed, StoreUnavailable
 
 @runtime_checkable
 class MessageBackend(Protocol):
-    """What a backend has to do. A message that was got and neither acknowledged nor requeued must not be lost."""
+    """The interface of a backend. It must not lose a message that `get` returned before it is acknowledged."""
 
     async def publish(self, message: BusMessage) -> None: ...
 
     async def get(self, topic: str) -> BusMessage:
-        """The next message by (priority, order of publishing); waits for one."""
+        """The next message by (priority, order of publishing); waits until there is one."""
         ...
 
     async def requeue(self, message: BusMessage) -> None:
-        """Put a message back. It keeps its priority, its metadata and its count of deliveries."""
+        """Make a message available again. It keeps its priority, its metadata and its delivery count."""
         ...
 
     async def acknowledge(self, message: BusMessage) -> None:
-        """Forget what was got: it was handled, or requeued, or published as a dead letter before this call."""
+        """Remove an in-flight message: it was handled, requeued or dead-lettered before this call."""
         ...
 
     async def close(self) -> None: ...
@@ -61,21 +61,23 @@ class InMemoryQueueBackend:
             message = self._queue(topic).pop()
             if message is not None:
                 return BusMessage(message)
+            # No await between the pop and the append below: a publish cannot fall in between and wake no waiter.
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(topic, []).append(waiter)
             try:
                 await waiter
             except asyncio.CancelledError:
-                self._leave(topic, waiter)
+                self._remove_waiter(topic, waiter)
                 raise
 
     async def requeue(self, message: BusMessage) -> None:
         inner = message.message
+        # By its old sequence, so that it comes before later messages of the same priority.
         self._queue(message.topic).restore(inner, inner.priority, inner.sequence)
         self._wake(message.topic)
 
     async def acknowledge(self, message: BusMessage) -> None:
-        """Nothing is left to do: what was got has left the queue."""
+        """Nothing to do: `get` has removed the message from the queue already."""
 
     async def close(self) -> None:
         self._closed = True
@@ -83,8 +85,8 @@ class InMemoryQueueBackend:
     def _queue(self, topic: str) -> PriorityQueue[Message]:
         return self._queues.setdefault(topic, PriorityQueue(0))
 
-    def _leave(self, topic: str, waiter: "asyncio.Future[None]") -> None:
-        """It was cancelled. If it had been woken, the message that it was woken for is for another one."""
+    def _remove_waiter(self, topic: str, waiter: "asyncio.Future[None]") -> None:
+        """A `get` was cancelled. If it was already woken for a message, wake another waiter for that message."""
         waiting = self._waiting.get(topic, [])
         if waiter in waiting:
             waiting.remove(waiter)
@@ -101,9 +103,9 @@ class InMemoryQueueBackend:
 
 
 class RedisStreamBackend:
-    """Named by the second design; not in this version."""
+    """A reserved name: this version has no backend for Redis, and never replaces one by memory silently."""
 
     def __init__(self, *args: object, **settings: object) -> None:
         raise StoreUnavailable(
-            "this version cannot keep messages in redis://", "use MessageBus(), which keeps them in this process only"
+            "this version has no backend for Redis", "use MessageBus(), which keeps messages in this process only"
         )

@@ -1,10 +1,10 @@
-"""The first design's own name for a store: `SqlitePersistence`, with the four verbs that it promised.
+"""SqlitePersistence: a store with four methods, persist, replay, delete and prune_before.
 
     persistence = SqlitePersistence.new("bus.db")
-    bus.with_persistence(persistence)          # or by hand: persist, replay, delete, prune_before
+    bus.with_persistence(persistence)          # or directly: persist, replay, delete, prune_before
 
-Underneath is an ordinary store. A message that is persisted by hand is kept by its channel, as messages are that come
-while nobody subscribes. Persisting the same id again replaces it, as that design says.
+It wraps an ordinary store. A message that is persisted directly is kept by its channel, as a message that is published
+while there is no subscriber. Persisting a message with the same id again replaces the first one.
 """
 
 import logging
@@ -30,7 +30,7 @@ _KEEPS: Final[Settings] = {"keeps": True}
 
 
 class SqlitePersistence:
-    """`store` is what a bus stands on. Whoever made this closes it."""
+    """`store` is the store that a bus uses. The code that creates the object also closes it."""
 
     def __init__(self, url: str) -> None:
         self._timers = ThreadTimers(SYSTEM_CLOCK, _report)
@@ -38,35 +38,36 @@ class SqlitePersistence:
 
     @classmethod
     def new(cls, path: object) -> "SqlitePersistence":
-        """Messages in this file."""
+        """Keep messages in this file."""
         return cls(sqlite_url(str(path)))
 
     @classmethod
     def in_memory(cls) -> "SqlitePersistence":
-        """For tests: they go with the process."""
+        """Keep messages in memory, for tests."""
         return cls("memory://")
 
     def persist(self, message: Message) -> None:
-        """Keep the message in its channel, instead of one with the same id. It is on disk when this returns."""
+        """Store the message in its channel; it replaces one with the same id. It is on disk when this returns."""
         channel = checked_name(message.channel)
         check_new_entity(channel, self.store)
         if all(info.name != channel for info in self.store.entities().wait()):
             self.store.apply([Declare(channel, TOPIC, _KEEPS)]).wait()
+        # One batch: after a crash there is the old message or the new one, never both or none.
         self.store.apply([*archive.deletion(self.store, message.id), send_of(message, channel)]).wait()
 
     def replay(self, channel: str, after_timestamp: int = 0) -> list[Message]:
-        """Those of the channel that were made after that instant (ns since 1970), in the order they were kept."""
+        """The channel's messages with a timestamp after that instant (ns since 1970), in the order of storing."""
         if all(info.name != channel for info in self.store.entities().wait()):
             return []
         found = archive.replay(self.store, channel, 0)
         return [message for message in found if message.timestamp_ns > after_timestamp]
 
     def delete(self, message_id: str) -> bool:
-        """Whether there was one."""
+        """Delete a message. Gives whether it existed."""
         return archive.delete(self.store, message_id) > 0
 
     def prune_before(self, timestamp_ns: int) -> int:
-        """Delete everything that was made before that instant. Gives how many."""
+        """Delete all messages with a timestamp before that instant (ns since 1970). Gives their number."""
         count = 0
         for info in self.store.entities().wait():
             if info.kind == KIND_NAMES[TOPIC]:
@@ -87,4 +88,4 @@ class SqlitePersistence:
 
 
 def _report(error: BaseException) -> None:
-    log.error("a store's timer has failed: %s", error)
+    log.error("a timer of the store has failed: %s", error)

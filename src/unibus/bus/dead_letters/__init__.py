@@ -1,1 +1,1 @@
-"""Seeing dead letters and bringing them back: what died where and why, one at a time or thousands by a filter."""
+"""Operations on dead-lettered messages: list, retry, redirect, edit and discard them, singly or by a filter."""

@@ -1,7 +1,11 @@
-"""`bus.dead_letter_queue()`: the dead letters of a bus, for programs with and without an event loop.
+"""`bus.dead_letter_queue()`: operations on the dead-lettered messages of a bus, for async and for sync programs.
 
-The names are those that the first users of this interface were promised. All work is in recovery.py; here is how to
-wait for it. A filter is a DeadLetterFilter, a dictionary, or the same as keywords: see filters.py.
+    DeadLetterManager ────┐ await                         filters.py   which messages
+                          ├──▶ Recovery (recovery.py) ──▶ rules.py     what to do with each
+    SyncDeadLetterManager ┘ block                         sweep.py     in batches of the store
+
+Both classes have the same methods; they differ only in how they wait (steps.py). A filter is a DeadLetterFilter, a
+dictionary, or the same as keywords: see filters.py.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -27,8 +31,8 @@ Headers: TypeAlias = Mapping[str, HeaderValue] | None
 
 
 class Verbs:
-    """What both faces share. `guard` surrounds each batch of a bulk verb, with its answer and its progress: for those
-    who must not be disturbed in the middle of one."""
+    """What both classes share. `guard` is a context manager around each batch of a bulk operation, with its commit and
+    its progress call: a caller that handles signals defers them with it to the end of the batch."""
 
     def __init__(self, queues: Queues, max_recoveries: object) -> None:
         self._recovery = Recovery(queues, max_recoveries)
@@ -44,52 +48,53 @@ class Verbs:
         self, chosen: DeadLetterFilter, action: RecoveryAction, bulk: Bulk, target: str = ""
     ) -> Steps[ProcessingResult]:
         if action is RecoveryAction.REDIRECT and not target:
-            raise UsageError("redirect_all needs a target", "a queue, a topic or a subscription")
+            raise UsageError("redirect_all needs a target", "pass target=, a queue, a topic or a subscription")
         return self._recovery.act_on_all(chosen, action, target, bulk)
 
 
 class DeadLetterManager(Verbs):
-    """For async programs. May be awaited itself, and need not."""
+    """For async programs. The object itself may be awaited, but need not be."""
 
     def __await__(self) -> Generator[object, None, "DeadLetterManager"]:
         yield from ()
         return self
 
-    # Looking
+    # Reading
 
     async def list_messages(
         self, filter: Filter = None, *, limit: int | None = None, after: DeadMessage | None = None, **criteria: object
     ) -> list[DeadMessage]:
-        """Those that the filter takes, the first to die first; the next page comes `after` the last letter of one."""
+        """The messages that match the filter, in the order in which they were dead-lettered. For the next page pass the
+        last message of this one as `after`."""
         return await walk_async(self._recovery.listed(filter_of(filter, criteria), limit, after))
 
     async def query_dlq(self, filters: Mapping[str, object]) -> list[DeadMessage]:
-        """The same, with everything in one dictionary: the filter, `limit`, `after` and `order_by` (ordering.py)."""
+        """As `list_messages`, with one dictionary for the filter, `limit`, `after` and `order_by` (ordering.py)."""
         return await walk_async(self._query(filters))
 
     async def groups(self, filter: Filter = None, **criteria: object) -> list[DeadGroup]:
-        """How many there are, by place and reason."""
+        """The number of dead-lettered messages by entity and reason."""
         return await walk_async(self._recovery.groups(filter_of(filter, criteria)))
 
     async def peek(self, message: Which, queue: str | None = None) -> DeadMessage | None:
-        """One letter, by its id; None when there is none, or when several have the id and no queue tells which."""
+        """One message by its id. None if no dead-lettered message has the id, or if several do: then name the queue."""
         return await walk_async(self._recovery.peek(message, queue))
 
     async def is_agent_available(self, name: str) -> bool:
-        """Whether a queue, topic or subscription of that name is there to take a message."""
+        """Whether a queue, topic or subscription of that name exists."""
         return await walk_async(self._recovery.is_available(name))
 
-    # One letter: the answer says whether it went, and if not, why
+    # One message: the result says whether it succeeded, and if not, why
 
     async def retry_message(self, message: Which, queue: str | None = None, force: bool = False) -> RecoveryResult:
-        """Back to where it died. One that was brought back too often is refused unless `force` is set."""
+        """Send it again to its source. A message that reached the maximum of recoveries needs `force=True`."""
         bulk = Bulk(force=force)
         return await walk_async(self._recovery.act(message, queue, RecoveryAction.RETRY, "", bulk))
 
     async def redirect_message(
         self, message: Which, target: str, queue: str | None = None, keep_record: bool = False
     ) -> RecoveryResult:
-        """To another queue, topic or subscription; with the record of its death if `keep_record` is set."""
+        """Move it to another queue, topic or subscription; `keep_record=True` keeps the headers of the failure."""
         bulk = Bulk(keep_record=keep_record)
         return await walk_async(self._recovery.act(message, queue, RecoveryAction.REDIRECT, target, bulk))
 
@@ -104,10 +109,10 @@ class DeadLetterManager(Verbs):
         target: str | None = None,
         queue: str | None = None,
     ) -> RecoveryResult:
-        """The same message with another body, or with headers on top of its own: to where it died, or to `target`."""
+        """Send the message with a new body or additional headers, to its source or to `target`."""
         return await walk_async(self._recovery.edit(message, queue, body, headers, target))
 
-    # Many: what is dead now, in batches. See sweep.py for what happens when it is stopped.
+    # Many: what is dead-lettered now, in batches. sweep.py says what an interruption leaves.
 
     async def retry_all(
         self,
@@ -120,7 +125,7 @@ class DeadLetterManager(Verbs):
         force: bool = False,
         **criteria: object,
     ) -> ProcessingResult:
-        """Each back to where it died. `rate` is letters per second, `progress` is called with (done, total)."""
+        """Send each again to its source. `rate` is messages per second, `progress` is called with (done, total)."""
         bulk = Bulk(dry_run, rate, batch_size, progress, force=force, guard=self.guard)
         return await walk_async(self._to_all(filter_of(filter, criteria), RecoveryAction.RETRY, bulk))
 
@@ -163,10 +168,10 @@ class DeadLetterManager(Verbs):
         limit: int | None = None,
         is_available: Available | None = None,
     ) -> ProcessingResult:
-        """Let rules decide about each, the first to die first: DEFAULT_RULES unless others are given.
+        """Apply rules to each message, in the order in which they were dead-lettered. Default: DEFAULT_RULES.
 
-        All there are, `batch_size` of them in one step of the store; `limit` bounds how many are looked at.
-        `is_available` tells whether the place where a letter died can take it again; by default, whether it is there.
+        `batch_size` messages are one batch of the store; `limit` bounds how many messages are processed.
+        `is_available` says whether the source of a message can accept it again; by default, whether it exists.
         """
         bulk = Bulk(dry_run, rate, batch_size, progress, guard=self.guard)
         work = self._recovery.process(rules_of(rules), filter_of(filter, {}), limit, is_available, bulk)
@@ -175,48 +180,49 @@ class DeadLetterManager(Verbs):
     async def try_rules(
         self, rules: Rules = None, filter: Filter = None, is_available: Available | None = None
     ) -> list[int]:
-        """How many letters each rule would decide about, and last how many none would. No effect."""
+        """The number of messages that each rule would decide, and last the number that none would. Changes nothing."""
         return await walk_async(self._recovery.tried(rules_of(rules), filter_of(filter, {}), is_available))
 
 
 class SyncDeadLetterManager(Verbs):
-    """The same names for programs without an event loop: each call returns when it is done."""
+    """The same methods for programs without an event loop: each call returns when its work is done."""
 
-    # Looking
+    # Reading
 
     def list_messages(
         self, filter: Filter = None, *, limit: int | None = None, after: DeadMessage | None = None, **criteria: object
     ) -> list[DeadMessage]:
-        """Those that the filter takes, the first to die first; the next page comes `after` the last letter of one."""
+        """The messages that match the filter, in the order in which they were dead-lettered. For the next page pass the
+        last message of this one as `after`."""
         return walk(self._recovery.listed(filter_of(filter, criteria), limit, after))
 
     def query_dlq(self, filters: Mapping[str, object]) -> list[DeadMessage]:
-        """The same, with everything in one dictionary: the filter, `limit`, `after` and `order_by` (ordering.py)."""
+        """As `list_messages`, with one dictionary for the filter, `limit`, `after` and `order_by` (ordering.py)."""
         return walk(self._query(filters))
 
     def groups(self, filter: Filter = None, **criteria: object) -> list[DeadGroup]:
-        """How many there are, by place and reason."""
+        """The number of dead-lettered messages by entity and reason."""
         return walk(self._recovery.groups(filter_of(filter, criteria)))
 
     def peek(self, message: Which, queue: str | None = None) -> DeadMessage | None:
-        """One letter, by its id; None when there is none, or when several have the id and no queue tells which."""
+        """One message by its id. None if no dead-lettered message has the id, or if several do: then name the queue."""
         return walk(self._recovery.peek(message, queue))
 
     def is_agent_available(self, name: str) -> bool:
-        """Whether a queue, topic or subscription of that name is there to take a message."""
+        """Whether a queue, topic or subscription of that name exists."""
         return walk(self._recovery.is_available(name))
 
-    # One letter: the answer says whether it went, and if not, why
+    # One message: the result says whether it succeeded, and if not, why
 
     def retry_message(self, message: Which, queue: str | None = None, force: bool = False) -> RecoveryResult:
-        """Back to where it died. One that was brought back too often is refused unless `force` is set."""
+        """Send it again to its source. A message that reached the maximum of recoveries needs `force=True`."""
         bulk = Bulk(force=force)
         return walk(self._recovery.act(message, queue, RecoveryAction.RETRY, "", bulk))
 
     def redirect_message(
         self, message: Which, target: str, queue: str | None = None, keep_record: bool = False
     ) -> RecoveryResult:
-        """To another queue, topic or subscription; with the record of its death if `keep_record` is set."""
+        """Move it to another queue, topic or subscription; `keep_record=True` keeps the headers of the failure."""
         bulk = Bulk(keep_record=keep_record)
         return walk(self._recovery.act(message, queue, RecoveryAction.REDIRECT, target, bulk))
 
@@ -231,10 +237,10 @@ class SyncDeadLetterManager(Verbs):
         target: str | None = None,
         queue: str | None = None,
     ) -> RecoveryResult:
-        """The same message with another body, or with headers on top of its own: to where it died, or to `target`."""
+        """Send the message with a new body or additional headers, to its source or to `target`."""
         return walk(self._recovery.edit(message, queue, body, headers, target))
 
-    # Many: what is dead now, in batches. See sweep.py for what happens when it is stopped.
+    # Many: what is dead-lettered now, in batches. sweep.py says what an interruption leaves.
 
     def retry_all(
         self,
@@ -247,7 +253,7 @@ class SyncDeadLetterManager(Verbs):
         force: bool = False,
         **criteria: object,
     ) -> ProcessingResult:
-        """Each back to where it died. `rate` is letters per second, `progress` is called with (done, total)."""
+        """Send each again to its source. `rate` is messages per second, `progress` is called with (done, total)."""
         bulk = Bulk(dry_run, rate, batch_size, progress, force=force, guard=self.guard)
         return walk(self._to_all(filter_of(filter, criteria), RecoveryAction.RETRY, bulk))
 
@@ -290,15 +296,15 @@ class SyncDeadLetterManager(Verbs):
         limit: int | None = None,
         is_available: Available | None = None,
     ) -> ProcessingResult:
-        """Let rules decide about each, the first to die first: DEFAULT_RULES unless others are given.
+        """Apply rules to each message, in the order in which they were dead-lettered. Default: DEFAULT_RULES.
 
-        All there are, `batch_size` of them in one step of the store; `limit` bounds how many are looked at.
-        `is_available` tells whether the place where a letter died can take it again; by default, whether it is there.
+        `batch_size` messages are one batch of the store; `limit` bounds how many messages are processed.
+        `is_available` says whether the source of a message can accept it again; by default, whether it exists.
         """
         bulk = Bulk(dry_run, rate, batch_size, progress, guard=self.guard)
         work = self._recovery.process(rules_of(rules), filter_of(filter, {}), limit, is_available, bulk)
         return walk(work)
 
     def try_rules(self, rules: Rules = None, filter: Filter = None, is_available: Available | None = None) -> list[int]:
-        """How many letters each rule would decide about, and last how many none would. No effect."""
+        """The number of messages that each rule would decide, and last the number that none would. Changes nothing."""
         return walk(self._recovery.tried(rules_of(rules), filter_of(filter, {}), is_available))

@@ -1,4 +1,4 @@
-"""A dead letter as people see it. What was sent is decoded only when somebody asks for `original`."""
+"""A dead-lettered message as users see it. The body is decoded only on access to `original`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from unibus.bus.dead_letters.record import (
     RECORD,
     RECOVERY_HEADER,
-    died_ns,
+    dead_lettered_ns,
     error_in,
     number_in,
     record_of,
@@ -34,7 +34,11 @@ from unibus.core.lifecycle.state.states import STATE_NAMES
 
 @dataclass(frozen=True)
 class DeadMessage:
-    """One dead letter, as it was when it was looked at. `entity` is where it lies, `source` where it died."""
+    """One dead-lettered message, as it was when it was read.
+
+    `entity` is the queue that holds it now, `source` the queue or subscription where it failed. `retry_count` is the
+    number of deliveries before it was dead-lettered, `recovery_attempts` how often it was retried since.
+    """
 
     id: str
     entity: str
@@ -61,7 +65,7 @@ class DeadMessage:
 
     @property
     def original(self) -> Message:
-        """The message as it was sent, with what settlements wrote on it but without the record of its death."""
+        """The message as it was sent, with the headers that settlements added, without those of the failure."""
         return original_of(self.data, self.overlay, self.sequence)
 
 
@@ -76,7 +80,7 @@ def dead_message(entry: StoredMessage, data: bytes) -> DeadMessage:
         description=text_in(overlay, DESCRIPTION_HEADER),
         error_type=text_in(overlay, ERROR_TYPE_HEADER),
         last_error=error_in(overlay),
-        failure_ns=died_ns(entry),
+        failure_ns=dead_lettered_ns(entry),
         retry_count=number_in(overlay, ATTEMPTS_HEADER),
         recovery_attempts=number_in(overlay, RECOVERY_HEADER),
         consumer=text_in(overlay, GROUP_HEADER),
@@ -90,7 +94,7 @@ def dead_message(entry: StoredMessage, data: bytes) -> DeadMessage:
 
 
 def own_ttl_ns(data: bytes) -> int:
-    """The time-to-live that the message was sent with; 0 for none. It begins again when the message is brought back."""
+    """The time-to-live that the message was sent with; 0 for none. A recovery starts it again from its full length."""
     properties = decode(data).properties
     return 0 if properties is None else properties.ttl_ns
 
@@ -98,6 +102,7 @@ def own_ttl_ns(data: bytes) -> int:
 def original_of(data: bytes, overlay: HeaderOverrides, sequence: int) -> Message:
     message = decode(data)
     message.sequence = sequence
+    # The overlay wins: it holds the values that settlements wrote after the message was sent.
     headers = {**message.headers, **_untagged(overlay)}
     properties = MessageProperties() if message.properties is None else message.properties
     properties.headers = {name: value for name, value in headers.items() if name not in RECORD}

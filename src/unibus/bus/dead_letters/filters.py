@@ -1,13 +1,13 @@
-"""Which dead letters are meant. Everything that is given has to be true; nothing given means all of them.
+"""Selects dead-lettered messages. All given conditions must be true; an empty filter selects every message.
 
-    queue, source            where they lie, where they died: a name, or a pattern with * and ?
-    reason, error, description   contained in it, whatever the case
-    older_than, newer_than   since they died: seconds or a timedelta
-    attempts_*, recoveries_* deliveries before they died; how often they were brought back
-    ids                      the ids of messages
-    where                    a function of the message; the only one for which bodies are read
+    queue, source            the entity that holds them, the one where they failed: a name, or a pattern with * and ?
+    reason, error, description   a part of the text, regardless of case
+    older_than, newer_than   the time since they were dead-lettered: seconds or a timedelta
+    attempts_*, recoveries_* the deliveries before that; the recoveries after it
+    ids                      message ids
+    where                    a function of the message; the only condition that needs the body
 
-Names of entities are the same whatever their case, and a queue means its dead-letter queue.
+Names of entities are compared regardless of case, and the name of a queue selects its dead-letter queue.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ from unibus.errors import UsageError
 from unibus.near_names import hint_for_name
 
 ALIASES: Final = {"entity": "queue", "signature": "error", "error_type": "error", "id": "ids", "predicate": "where"}
-"""Other words for the same, in filters that are given as dictionaries."""
+"""Accepted synonyms, in filters that are given as dictionaries or keywords."""
 
 _TEXTS: Final = ("queue", "source", "reason", "error", "description")
 _AGES: Final = ("older_than", "newer_than")
@@ -49,16 +49,16 @@ class DeadLetterFilter:
     def __post_init__(self) -> None:
         for name in _TEXTS:
             if not isinstance(getattr(self, name), (str, type(None))):
-                raise UsageError(f"{name} of a filter is text, not {getattr(self, name)!r}")
+                raise UsageError(f"{name} of a filter is a str, not {getattr(self, name)!r}")
         for name in _AGES:
             if getattr(self, name) is not None:
                 seconds_ns(name, getattr(self, name))
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise UsageError(f"{name} of a filter is a whole number, not {value!r}")
+                raise UsageError(f"{name} of a filter is a whole number of 0 or more, not {value!r}")
         if self.where is not None and not callable(self.where):
-            raise UsageError("where is a function that is given the message")
+            raise UsageError(f"where of a filter is {self.where!r:.60}", "pass a function that takes the message")
         if self.ids is not None:
             object.__setattr__(self, "ids", _ids(self.ids))
 
@@ -69,15 +69,15 @@ class DeadLetterFilter:
 def _ids(given: object) -> tuple[str, ...]:
     ids = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
     if not ids or not all(isinstance(each, str) for each in ids):
-        raise UsageError(f"ids of a filter are the ids of messages, not {given!r}")
+        raise UsageError(f"ids of a filter are message ids, not {given!r}", "pass one id, or a list of them")
     return ids
 
 
 def filter_of(given: object, more: Mapping[str, object]) -> DeadLetterFilter:
-    """The filter that a call means: one that is made, a dictionary, keywords, or nothing for all."""
+    """The filter for the arguments of a call: a DeadLetterFilter, a dictionary, keywords, or nothing for all."""
     if isinstance(given, DeadLetterFilter):
         if more:
-            raise UsageError("a filter and keywords of a filter", "give one of them")
+            raise UsageError("a DeadLetterFilter and keywords were both given", "pass one of them")
         return given
     if given is not None and not isinstance(given, Mapping):
         raise UsageError(f"a filter is a DeadLetterFilter or a dictionary, not {type(given).__name__}")
@@ -86,6 +86,6 @@ def filter_of(given: object, more: Mapping[str, object]) -> DeadLetterFilter:
     for name, value in {**(given or {}), **more}.items():
         meant = ALIASES.get(name, name)
         if meant not in known:
-            raise UsageError(f"dead letters cannot be filtered by {name!r}", hint_for_name(str(name), known))
+            raise UsageError(f"dead-lettered messages cannot be filtered by {name!r}", hint_for_name(str(name), known))
         named[meant] = value
-    return DeadLetterFilter(**named)  # type: ignore[arg-type]  # Each is checked by the class.
+    return DeadLetterFilter(**named)  # type: ignore[arg-type]  # The class checks each value.

@@ -1,7 +1,8 @@
-"""Finding dead letters: the places where they lie, and those that a filter takes, the first to die first.
+"""Finds dead-lettered messages: the entities that hold them, and the messages that a filter selects, oldest first.
 
-They lie in the dead-letter queues, and in the queues that some entity forwards its dead letters to: there those that
-carry the record of a death. Both are read as they are at one moment; what dies later is not found.
+They are in the dead-letter queues, and in the queues that an entity forwards its dead-lettered messages to. In the
+latter only messages with a record of a failure count (record.py). The list of an entity is taken at one moment: a
+message that is dead-lettered later is not found.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,8 +10,8 @@ from typing import Final
 
 from unibus.bus.dead_letters.dead_message import original_of
 from unibus.bus.dead_letters.filters import DeadLetterFilter
-from unibus.bus.dead_letters.matching import Matcher, lies_in
-from unibus.bus.dead_letters.record import died_ns, is_dead, record_of
+from unibus.bus.dead_letters.matching import Matcher, is_in_entity
+from unibus.bus.dead_letters.record import dead_lettered_ns, has_record, record_of
 from unibus.bus.dead_letters.steps import Steps
 from unibus.bus.names import folded_name
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTIONS, TOPIC, StoredMessage
@@ -19,53 +20,55 @@ from unibus.errors import EntityNotFound
 from unibus.stores.seam.pending import resolved
 from unibus.stores.seam.store import EntityInfo, Store
 
-LOOK: Final = 500
-"""Letters whose bodies are read at once, and letters that are looked at before others get their turn."""
+CHUNK: Final = 500
+"""Messages that are checked before the scan yields to other work, and whose bodies are read at once."""
 
 
 class EntityLookup:
-    """What there is, by name, whatever its case."""
+    """The entities at one moment, by name, regardless of case."""
 
     def __init__(self, infos: list[EntityInfo]) -> None:
         self._named = {info.name.casefold(): info for info in infos}
-        self._hindrances: dict[str, str] = {}
+        self._refusals: dict[str, str] = {}
 
     def find(self, name: str) -> EntityInfo | None:
         return self._named.get(folded_name(name))
 
-    def hindrance(self, target: str) -> str:
-        """Why nothing can be moved there; empty if it can."""
-        known = self._hindrances.get(target)
+    def why_refused(self, target: str) -> str:
+        """Why no message can be moved to the target; empty if it can. Cached: a sweep asks for each message."""
+        known = self._refusals.get(target)
         if known is None:
-            known = self._hindrances[target] = self._hindrance(target)
+            known = self._refusals[target] = self._why_refused(target)
         return known
 
-    def _hindrance(self, target: str) -> str:
+    def _why_refused(self, target: str) -> str:
         info = self.find(target)
         if info is None:
             return f"there is no queue, topic or subscription {target!r}"
-        if info.kind == KIND_NAMES[TOPIC] and not info.settings.get("keeps") and not self._heard(info):
-            return f"nobody is subscribed to {info.name!r}, the message would be gone"
+        # A topic without subscriptions stores no copy: the message would be lost.
+        if info.kind == KIND_NAMES[TOPIC] and not info.settings.get("keeps") and not self._subscriptions(info):
+            return f"topic {info.name!r} has no subscription: the message would be lost"
         return ""
 
-    def _heard(self, topic: EntityInfo) -> list[EntityInfo]:
+    def _subscriptions(self, topic: EntityInfo) -> list[EntityInfo]:
+        """The subscriptions of a topic, without their dead-letter queues."""
         start = f"{topic.name}/{SUBSCRIPTIONS}/".casefold()
         return [info for name, info in self._named.items() if name.startswith(start) and "$" not in name[len(start) :]]
 
     def places(self, pattern: str | None) -> Iterator[str]:
-        """Where dead letters lie, of those that the pattern means."""
+        """The names of the entities that hold dead-lettered messages and match the pattern, sorted."""
         named = None if pattern is None else self.find(pattern)
         chosen = [info for info in self._named.values() if info.kind == KIND_NAMES[DEAD_LETTERS]]
         chosen += self._forwarded_to()
         if named is not None:
             chosen.append(named)
-        seen = {info.name for info in chosen if info.kind != KIND_NAMES[TOPIC] and lies_in(pattern, info.name)}
+        seen = {info.name for info in chosen if info.kind != KIND_NAMES[TOPIC] and is_in_entity(pattern, info.name)}
         return iter(sorted(seen))
 
     def _forwarded_to(self) -> list[EntityInfo]:
         targets = {str(info.settings.get("forward_dead_letters_to") or "") for info in self._named.values()}
         found = [info for info in map(self.find, targets) if info is not None]
-        return found + [each for info in found for each in self._heard(info)]
+        return found + [each for info in found for each in self._subscriptions(info)]
 
 
 def entities_of(store: Store) -> Steps[EntityLookup]:
@@ -74,7 +77,7 @@ def entities_of(store: Store) -> Steps[EntityLookup]:
 
 
 class FoundMessages:
-    """The letters that a filter takes, and those of which it could not be told: (id, why)."""
+    """The messages that a filter selects, and the errors of those that it could not check: (id, why)."""
 
     def __init__(self, entities: EntityLookup) -> None:
         self.entities = entities
@@ -83,11 +86,11 @@ class FoundMessages:
 
 
 def find(store: Store, chosen: DeadLetterFilter, now_ns: int) -> Steps[FoundMessages]:
-    """What is dead now, in the order in which it died."""
+    """What is dead-lettered now and matches, in the order in which it was dead-lettered."""
     found = FoundMessages((yield from entities_of(store)))
     yield from scan(store, chosen, now_ns, found, found.entries.extend)
-    # By time; those of one place that died at the same moment keep their order.
-    found.entries.sort(key=died_ns)
+    # The sort is stable: messages of one entity with the same time keep the order of their sequences.
+    found.entries.sort(key=dead_lettered_ns)
     return found
 
 
@@ -99,42 +102,42 @@ def scan(
     take: Callable[[list[StoredMessage]], object],
     narrow: Callable[[list[StoredMessage]], list[StoredMessage]] | None = None,
 ) -> Steps[None]:
-    """Give what is dead now to `take`, a few at a time: place by place, in the order of their sequences.
+    """Pass the matching messages to `take` in chunks: entity by entity, in the order of their sequences.
 
-    `narrow` leaves out what the caller does not want anyway, before the filter is asked.
+    `narrow` is a cheap first filter of the caller, applied before the real one.
     """
     matcher = Matcher(chosen, now_ns)
     for place in found.entities.places(chosen.queue):
         held = _held(store, place)
-        for start in range(0, len(held), LOOK):
+        for start in range(0, len(held), CHUNK):
             if start:
-                yield resolved(None)
-            some = held[start : start + LOOK]
+                yield resolved(None)  # A step without work: other tasks and threads run here.
+            some = held[start : start + CHUNK]
             wanted = some if narrow is None else narrow(some)
-            taken = [each for each in wanted if _lies_dead(each) and matcher.takes(each)]
-            take(taken if chosen.where is None else _judged(store, chosen, taken, found))
+            taken = [each for each in wanted if _is_dead_lettered(each) and matcher.takes(each)]
+            take(taken if chosen.where is None else _apply_where(store, chosen, taken, found))
 
 
 def _held(store: Store, place: str) -> list[StoredMessage]:
     try:
         return store.held(place)
     except EntityNotFound:
-        return []  # Deleted since it was listed.
+        return []  # The entity was deleted since it was listed.
 
 
-def _lies_dead(entry: StoredMessage) -> bool:
-    return entry.state != GONE and (entry.entity.kind == DEAD_LETTERS or is_dead(entry))
+def _is_dead_lettered(entry: StoredMessage) -> bool:
+    return entry.state != GONE and (entry.entity.kind == DEAD_LETTERS or has_record(entry))
 
 
-def _judged(
+def _apply_where(
     store: Store, chosen: DeadLetterFilter, entries: list[StoredMessage], found: FoundMessages
 ) -> list[StoredMessage]:
-    """Those that the function says yes to. One that it cannot judge is an error of that one."""
+    """The messages for which the user's function is true. If it raises, that is an error of this one message."""
     taken: list[StoredMessage] = []
     data = store.data_of(entries)
     for entry in entries:
         if entry not in data:
-            continue
+            continue  # Settled since it was listed.
         try:
             assert chosen.where is not None
             if chosen.where(original_of(data[entry], record_of(entry), int(entry.sequence))):

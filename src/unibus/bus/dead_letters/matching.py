@@ -1,5 +1,6 @@
 # mypyc: compiled
-"""Asking a filter about many dead letters: only what it says is looked at. Compiled, as it is asked about each."""
+"""Checks dead-lettered messages against a filter: only the given conditions are evaluated. Compiled, because it runs
+for each message."""
 
 import fnmatch
 from datetime import timedelta
@@ -7,7 +8,7 @@ from datetime import timedelta
 from unibus.bus.dead_letters.filters import DeadLetterFilter
 from unibus.bus.dead_letters.record import (
     RECOVERY_HEADER,
-    died_ns,
+    dead_lettered_ns,
     error_in,
     number_in,
     owner_of,
@@ -22,15 +23,15 @@ from unibus.core.lifecycle.state.entity import StoredMessage
 
 
 class Matcher:
-    """A filter at one moment. The place is not its business (`lies_in`), and neither is the body."""
+    """A filter at one moment, without its conditions on the entity (`is_in_entity`) and on the body (`where`)."""
 
     def __init__(self, chosen: DeadLetterFilter, now_ns: int) -> None:
         self._source = chosen.source
         self._reason = _folded(chosen.reason)
         self._error = _folded(chosen.error)
         self._description = _folded(chosen.description)
-        self._died_before_ns = _ago(chosen.older_than, now_ns)
-        self._died_after_ns = _ago(chosen.newer_than, now_ns)
+        self._before_ns = _ago(chosen.older_than, now_ns)
+        self._after_ns = _ago(chosen.newer_than, now_ns)
         self._attempts_from = chosen.attempts_from
         self._attempts_below = chosen.attempts_below
         self._recoveries_from = chosen.recoveries_from
@@ -41,9 +42,9 @@ class Matcher:
         if self._ids is not None and entry.who.message_id not in self._ids:
             return False
         overlay = record_of(entry)
-        return self._says(overlay) and self._died_then(entry) and self._counts(overlay)
+        return self._has_texts(overlay) and self._has_age(entry) and self._has_counts(overlay)
 
-    def _says(self, overlay: HeaderOverrides) -> bool:
+    def _has_texts(self, overlay: HeaderOverrides) -> bool:
         if self._reason and self._reason not in text_in(overlay, REASON_HEADER).casefold():
             return False
         if self._error and self._error not in error_in(overlay).casefold():
@@ -52,19 +53,19 @@ class Matcher:
             return False
         return self._source is None or is_named(self._source, source_in(overlay))
 
-    def _died_then(self, entry: StoredMessage) -> bool:
-        if self._died_before_ns is not None and died_ns(entry) > self._died_before_ns:
+    def _has_age(self, entry: StoredMessage) -> bool:
+        if self._before_ns is not None and dead_lettered_ns(entry) > self._before_ns:
             return False
-        return self._died_after_ns is None or died_ns(entry) > self._died_after_ns
+        return self._after_ns is None or dead_lettered_ns(entry) > self._after_ns
 
-    def _counts(self, overlay: HeaderOverrides) -> bool:
+    def _has_counts(self, overlay: HeaderOverrides) -> bool:
         return _is_within(overlay, ATTEMPTS_HEADER, self._attempts_from, self._attempts_below) and _is_within(
             overlay, RECOVERY_HEADER, self._recoveries_from, self._recoveries_below
         )
 
 
-def lies_in(pattern: str | None, place: str) -> bool:
-    """Whether a place is meant by the name of its queue, or by its own."""
+def is_in_entity(pattern: str | None, place: str) -> bool:
+    """Whether the pattern matches the entity `place`, by its own name or by that of its queue."""
     return pattern is None or is_named(pattern, owner_of(place)) or is_named(pattern, place)
 
 

@@ -1,9 +1,9 @@
-"""In which order dead letters are listed: by a property of them, without reading a body."""
+"""The order of a list of dead-lettered messages: by one of their properties, without reading a body."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from unibus.bus.dead_letters.record import RECOVERY_HEADER, died_ns, number_in, record_of, source_in, text_in
+from unibus.bus.dead_letters.record import RECOVERY_HEADER, dead_lettered_ns, number_in, record_of, source_in, text_in
 from unibus.core.flow.deadletter import ATTEMPTS_HEADER, REASON_HEADER
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import UsageError
@@ -11,7 +11,7 @@ from unibus.errors import UsageError
 Key = Callable[[StoredMessage], int | str]
 
 _KEYS: Final[dict[str, Key]] = {
-    "failure_timestamp": died_ns,
+    "failure_timestamp": dead_lettered_ns,
     "failure_reason": lambda entry: text_in(record_of(entry), REASON_HEADER),
     "retry_count": lambda entry: number_in(record_of(entry), ATTEMPTS_HEADER),
     "recovery_attempts": lambda entry: number_in(record_of(entry), RECOVERY_HEADER),
@@ -20,7 +20,7 @@ _KEYS: Final[dict[str, Key]] = {
     "id": lambda entry: entry.who.message_id,
     "size": lambda entry: entry.who.size,
 }
-"""By the names that a DeadMessage has for them."""
+"""Sort keys by the names of the attributes of DeadMessage."""
 
 
 class DeadLetterOrder(NamedTuple):
@@ -29,12 +29,12 @@ class DeadLetterOrder(NamedTuple):
 
 
 def order_of(given: object, after: object) -> DeadLetterOrder | None:
-    """The order that `order_by` asks for; None for the usual one, the first to die first. A `-` turns it round."""
+    """The order for `order_by`; None for the default, the oldest failure first. A leading `-` reverses it."""
     if given is None or given == "failure_timestamp":
         return None
     name = given.removeprefix("-") if isinstance(given, str) else ""
     if name not in _KEYS:
-        raise UsageError(f"order_by is {given!r:.60}", f"one of {', '.join(_KEYS)}, with - in front for the reverse")
+        raise UsageError(f"order_by is {given!r:.60}", f"use one of {', '.join(_KEYS)}; a leading - reverses the order")
     if after is not None:
-        raise UsageError("after and order_by together", "pages are in the order of failure_timestamp")
+        raise UsageError("after and order_by cannot be combined", "pages are in the order of failure_timestamp")
     return DeadLetterOrder(_KEYS[name], str(given).startswith("-"))

@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""The record of a death, as it is read from a message that waits.
+"""Reads the record of a failure: the headers that dead-lettering adds to a message.
 
-It is part of the overlay of a stored message, so that thousands of dead-lettered messages are judged without reading
-a body. What is read here is read once for each of them: hence compiled.
+The record is part of the overlay of a stored message (headers kept beside the body), so a filter checks thousands of
+dead-lettered messages without reading a body. Compiled, because it runs for each message.
 """
 
 from typing import Final
@@ -22,10 +22,10 @@ from unibus.core.lifecycle.state.changes import HeaderOverrides
 from unibus.core.lifecycle.state.entity import StoredMessage
 
 RECOVERY_HEADER: Final = "DeadLetterRecoveryAttempts"
-"""How often somebody brought it back. Not part of the record: it is kept through another death."""
+"""How often the message was recovered. It is not part of the record, so the count survives the next failure."""
 
 LAST_ERROR_HEADER: Final = "LastError"
-"""What a block that raised wrote on the message when it gave it back (received.py)."""
+"""The error of a receiver's block, written when the exception abandoned the message (received.py)."""
 
 RECORD: Final = frozenset(
     {
@@ -56,17 +56,18 @@ def number_in(overlay: HeaderOverrides, name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def is_dead(entry: StoredMessage) -> bool:
-    """Whether the message carries the record of a death: also one that was forwarded to a queue of its own."""
+def has_record(entry: StoredMessage) -> bool:
+    """Whether the message has the record of a failure: also true after it was forwarded to another queue."""
     return entry.overlay is not None and REASON_HEADER in entry.overlay
 
 
-def died_ns(entry: StoredMessage) -> int:
+def dead_lettered_ns(entry: StoredMessage) -> int:
+    """When the message was dead-lettered; without a record, when it was enqueued."""
     return number_in(record_of(entry), TIME_HEADER) or int(entry.enqueued_ns)
 
 
 def error_in(overlay: HeaderOverrides) -> str:
-    """What went wrong, in the words of the error: its type and text, or what was written when it was given back."""
+    """The type and text of the error; else the last error of an abandoned delivery; else the description."""
     kind, text = text_in(overlay, ERROR_TYPE_HEADER), text_in(overlay, DESCRIPTION_HEADER)
     if kind:
         return f"{kind}: {text}" if text else kind
@@ -74,17 +75,21 @@ def error_in(overlay: HeaderOverrides) -> str:
 
 
 def owner_of(place: str) -> str:
-    """The queue or subscription whose dead-letter queue that is; a queue that is none stands for itself."""
+    """The queue or subscription that a dead-letter queue belongs to; any other entity is its own owner."""
     return place.rpartition("/")[0] if is_sub_queue(place) else place
 
 
 def source_in(overlay: HeaderOverrides) -> str:
-    """The queue or subscription where it died. Earlier versions wrote the dead-letter queue where it died twice."""
+    """The queue or subscription where the message failed.
+
+    Earlier versions wrote the name of the dead-letter queue for a message that failed there a second time, so the
+    owner of that name is taken.
+    """
     return owner_of(text_in(overlay, SOURCE_HEADER))
 
 
-def second_life(entry: StoredMessage, keep_record: bool = False) -> HeaderOverrides:
-    """The overlay of a message that is brought back: without the record, and with one recovery more."""
+def recovered_overlay(entry: StoredMessage, keep_record: bool = False) -> HeaderOverrides:
+    """The overlay of the message after a recovery: without the record, and with one recovery more."""
     overlay = record_of(entry)
     kept = overlay if keep_record else {name: value for name, value in overlay.items() if name not in RECORD}
     return {**kept, RECOVERY_HEADER: number_in(overlay, RECOVERY_HEADER) + 1}

@@ -1,7 +1,7 @@
-"""What can be done with dead letters, in the form that both faces share: work in steps.
+"""The operations on dead-lettered messages, as steps that the async and the sync API share (steps.py).
 
-A letter that is moved is moved in one step of the store: it is in the one place or in the other. Each verb acts at
-once, so inside of a transaction it is refused: what could be taken back would have been done.
+A move is one change of the store: at every moment, also after a crash, the message is in exactly one of the two
+entities. Each operation takes effect at once and cannot be rolled back, so it is refused inside of a transaction.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from unibus.bus.dead_letters.dead_message import DeadMessage, dead_message, orig
 from unibus.bus.dead_letters.filters import DeadLetterFilter
 from unibus.bus.dead_letters.finding import EntityLookup, entities_of, find
 from unibus.bus.dead_letters.ordering import DeadLetterOrder
-from unibus.bus.dead_letters.record import RECOVERY_HEADER, died_ns, number_in, record_of, source_in, text_in
+from unibus.bus.dead_letters.record import RECOVERY_HEADER, dead_lettered_ns, number_in, record_of, source_in, text_in
 from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult, RecoveryResult
 from unibus.bus.dead_letters.rules import Judge, RecoveryAction, RecoveryRule
 from unibus.bus.dead_letters.steps import Steps
@@ -27,36 +27,36 @@ from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import BusError, EntityNotFound, UsageError
 
 SAME: Final = object()
-"""The body of a message whose body is not edited."""
+"""The placeholder for the body in `edit_and_resend` when the body is not changed: None is a valid body."""
 
 Available = Callable[[str], bool]
 Which = DeadMessage | str
 
 
 class Recovery:
-    """The dead letters of one store."""
+    """The operations on the dead-lettered messages of one store."""
 
     def __init__(self, queues: Queues, recoveries_max: object) -> None:
         if isinstance(recoveries_max, bool) or not isinstance(recoveries_max, int) or recoveries_max < 0:
-            raise UsageError(f"max_recoveries is {recoveries_max!r}", "a whole number from 0 up")
+            raise UsageError(f"max_recoveries is {recoveries_max!r}", "use a whole number of 0 or more")
         self._queues = queues
         self._store = queues.store
         self._recoveries_max = recoveries_max
 
-    # Looking
+    # Reading
 
     def listed(
         self, chosen: DeadLetterFilter, limit: object, after: object, order: DeadLetterOrder | None = None
     ) -> Steps[list[DeadMessage]]:
         most = checked_limit(limit)
         if after is not None and not isinstance(after, DeadMessage):
-            raise UsageError(f"after is {after!r}", "the last letter of the page before")
+            raise UsageError(f"after is {after!r}", "pass the last message of the page before")
         found = yield from find(self._store, chosen, self._queues.now_ns())
         if order is not None:
             found.entries.sort(key=order.key, reverse=order.is_descending)
         entries = found.entries if after is None else _after(found.entries, after)
         entries = entries[:most]
-        data = self._store.data_of(entries)
+        data = self._store.data_of(entries)  # Without messages that were settled since they were found.
         return [dead_message(entry, data[entry]) for entry in entries if entry in data]
 
     def groups(self, chosen: DeadLetterFilter) -> Steps[list[DeadGroup]]:
@@ -64,7 +64,7 @@ class Recovery:
         counted: dict[tuple[str, str], list[int]] = {}
         for entry in found.entries:
             key = entry.entity.name, text_in(record_of(entry), REASON_HEADER)
-            counted.setdefault(key, []).append(died_ns(entry))
+            counted.setdefault(key, []).append(dead_lettered_ns(entry))
         groups = [DeadGroup(place, reason, len(at), min(at)) for (place, reason), at in counted.items()]
         return sorted(groups, key=lambda group: (group.entity, -group.count, group.reason))
 
@@ -77,12 +77,12 @@ class Recovery:
         entities = yield from entities_of(self._store)
         return entities.find(name) is not None
 
-    # One letter
+    # One message
 
     def act(
         self, which: Which, queue: str | None, action: RecoveryAction, target: str, bulk: Bulk
     ) -> Steps[RecoveryResult]:
-        """Retry, redirect or discard one letter."""
+        """Retry, redirect or discard one message."""
         self._check_alone()
         entry, why = yield from self._one(which, queue)
         if entry is None:
@@ -92,7 +92,7 @@ class Recovery:
         task = task_for(entry, ttl_ns, action, target, entities, self._recoveries_max, bulk)
         if isinstance(task, SweepRefusal):
             return RecoveryResult(False, task.why, entry.who.message_id, entry.entity.name, int(entry.sequence))
-        return (yield from self._carry_out(entry, task.command))
+        return (yield from self._apply_command(entry, task.command))
 
     def edit(
         self,
@@ -102,21 +102,21 @@ class Recovery:
         headers: Mapping[str, HeaderValue] | None,
         target: str | None,
     ) -> Steps[RecoveryResult]:
-        """The same message with another body, or with headers on top of its own, to where it died or elsewhere."""
+        """Send the message with a new body or additional headers, to its source or to `target`."""
         self._check_alone()
         entry, why = yield from self._one(which, queue)
         if entry is None:
             return RecoveryResult(False, why, _id(which))
         entities = yield from entities_of(self._store)
         place = target or source_in(record_of(entry))
-        hindrance = entities.hindrance(place) if place else "nothing says where it died; name a target"
+        refusal = entities.why_refused(place) if place else "its record names no source; name a target"
         data = self._store.data_of([entry]).get(entry)
-        if hindrance or data is None:
-            why = hindrance or "it is gone"
+        if refusal or data is None:
+            why = refusal or "it was settled meanwhile"
             return RecoveryResult(False, why, entry.who.message_id, entry.entity.name, int(entry.sequence))
-        return (yield from self._carry_out(entry, _edited(entry, data, place, body, headers or {})))
+        return (yield from self._apply_command(entry, _edited(entry, data, place, body, headers or {})))
 
-    def _carry_out(self, entry: StoredMessage, command: Move | Remove) -> Steps[RecoveryResult]:
+    def _apply_command(self, entry: StoredMessage, command: Move | Remove) -> Steps[RecoveryResult]:
         message_id = entry.who.message_id
         try:
             (result,) = yield self._store.apply([command])
@@ -124,30 +124,36 @@ class Recovery:
             raise
         except BusError as error:
             return RecoveryResult(False, str(error), message_id, entry.entity.name, int(entry.sequence))
+        # A move gives a SendResult, or None if no subscription of a topic accepted it (then the message stays);
+        # a removal gives True.
         if isinstance(result, SendResult):
             return RecoveryResult(True, f"moved to {result.entity}", message_id, result.entity, result.sequence)
         if isinstance(command, Move):
-            why = f"no subscription behind {command.target} takes it"
+            why = f"no subscription of {command.target} accepts it"
             return RecoveryResult(False, why, message_id, entry.entity.name, int(entry.sequence))
         return RecoveryResult(True, "discarded", message_id, entry.entity.name, int(entry.sequence))
 
     def _one(self, which: Which, queue: str | None) -> Steps[tuple[StoredMessage | None, str]]:
-        """The letter that is meant, or why there is none."""
+        """The one message that the arguments select, or the reason why there is none."""
         if isinstance(which, DeadMessage):
             chosen = DeadLetterFilter(queue=which.entity, ids=(which.id,))
         elif isinstance(which, str):
             chosen = DeadLetterFilter(queue=queue, ids=(which,))
         else:
-            raise UsageError(f"a dead letter is a DeadMessage or an id, not {type(which).__name__}")
+            raise UsageError(
+                f"a dead-lettered message is named by a DeadMessage or by its id, not by a {type(which).__name__}"
+            )
         found = (yield from find(self._store, chosen, self._queues.now_ns())).entries
+        # An id may be in several dead-letter queues: each subscription has its own copy. A DeadMessage names one.
         if isinstance(which, DeadMessage):
             found = [entry for entry in found if entry.sequence == which.sequence]
         if len(found) == 1:
             return found[0], ""
         if found:
             places = ", ".join(sorted({entry.entity.name for entry in found}))
-            return None, f"{len(found)} dead letters have the id {_id(which)}, in {places}: take one from list_messages"
-        return None, f"there is no dead letter {_id(which)}"
+            count = f"{len(found)} dead-lettered messages have the id {_id(which)}, in {places}"
+            return None, f"{count}: pass one from list_messages"
+        return None, f"there is no dead-lettered message {_id(which)}"
 
     # Many
 
@@ -171,7 +177,7 @@ class Recovery:
         available: Available | None,
         bulk: Bulk,
     ) -> Steps[ProcessingResult]:
-        """Let rules decide."""
+        """Do with each message what the first matching rule says."""
         return (
             yield from self._sweep(
                 chosen, limit, bulk, lambda entities: self._judge(rules, available, entities).verdict
@@ -181,7 +187,7 @@ class Recovery:
     def tried(
         self, rules: tuple[RecoveryRule, ...], chosen: DeadLetterFilter, available: Available | None
     ) -> Steps[list[int]]:
-        """How many letters each rule would decide, and at the end how many none would. No effect."""
+        """The number of messages that each rule would decide, and last the number that none would. Changes nothing."""
         found = yield from find(self._store, chosen, self._queues.now_ns())
         judge = self._judge(rules, available, found.entities)
         counts = [0] * (len(rules) + 1)
@@ -203,13 +209,16 @@ class Recovery:
 
     def _check_alone(self) -> None:
         if self._queues.exchange.transactions and current(self._store) is not None:
-            raise UsageError("dead letters are moved at once, and a transaction is open", "do it before or after")
+            raise UsageError(
+                "dead-lettered messages cannot be recovered or discarded inside of a transaction",
+                "do it before or after the transaction",
+            )
 
 
 def checked_limit(limit: object) -> int | None:
     if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1):
         return limit
-    raise UsageError(f"limit is {limit!r}", "a whole number from 1 up, or None for all")
+    raise UsageError(f"limit is {limit!r}", "use a whole number of 1 or more, or None for all")
 
 
 def _id(which: Which) -> str:
@@ -217,9 +226,9 @@ def _id(which: Which) -> str:
 
 
 def _after(entries: list[StoredMessage], last: DeadMessage) -> list[StoredMessage]:
-    """The next page: what comes after the last letter of the one before, also when that is gone meanwhile."""
+    """The entries after the last message of a page, by their key: the message itself may be settled meanwhile."""
     place = last.failure_ns, last.entity, last.sequence
-    return [entry for entry in entries if (died_ns(entry), entry.entity.name, int(entry.sequence)) > place]
+    return [entry for entry in entries if (dead_lettered_ns(entry), entry.entity.name, int(entry.sequence)) > place]
 
 
 def _edited(entry: StoredMessage, data: bytes, target: str, body: object, headers: Mapping[str, HeaderValue]) -> Move:
@@ -230,7 +239,8 @@ def _edited(entry: StoredMessage, data: bytes, target: str, body: object, header
     )
     message.priority = old.priority
     before = max(number_in(overlay, RECOVERY_HEADER), number_in(dict(old.headers), RECOVERY_HEADER))
-    # What settlements wrote is in the envelope now, and so is the count: it has no overlay of its own yet.
+    # The headers of settlements, and the count of recoveries, become headers of the edited message itself: its overlay
+    # starts empty but for the count.
     counted: dict[str, HeaderValue] = {**headers, RECOVERY_HEADER: before + 1}
     send = send_of(message.with_headers(counted), target)
     command = Move(entry.entity.name, int(entry.sequence), target)

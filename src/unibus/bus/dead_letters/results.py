@@ -1,4 +1,4 @@
-"""What the verbs on dead letters answer with: a yes or a no in words, and counts for all that can become of them."""
+"""The results of operations on dead-lettered messages: success or the reason for one, counts for many."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,10 @@ from unibus.bus.dead_letters.rules import RecoveryAction
 
 @dataclass(frozen=True)
 class RecoveryResult:
-    """What became of one letter. A no is an answer, not an exception: `message` says why. True if it succeeded."""
+    """The result for one message. A refusal is a result, not an exception: `message` gives the reason.
+
+    It is true if the operation succeeded. `entity` and `sequence` are where the message is now.
+    """
 
     success: bool
     message: str
@@ -21,10 +24,10 @@ class RecoveryResult:
 
 @dataclass
 class ProcessingResult:
-    """How many letters went which way. `errors` holds (id, text) of each that could not go where it should have.
+    """The number of messages per action. `errors` holds (id, text) for each message that could not be moved.
 
-    `manual_review` are those left for a person: by a rule, or because they were brought back too often. `skipped` were
-    locked or gone when their turn came. With `dry_run` it tells what would have happened.
+    `manual_review` counts those left to an operator: by a rule, or because they reached the maximum of recoveries.
+    `skipped` counts those that were locked or already settled. With `dry_run` the counts are what would have happened.
     """
 
     retried: int = 0
@@ -37,7 +40,7 @@ class ProcessingResult:
 
     @property
     def done(self) -> int:
-        """Letters that are no dead letters any more."""
+        """Messages that have left the dead-letter queue."""
         return self.retried + self.redirected + self.discarded
 
     def count(self, action: RecoveryAction, number: int = 1) -> None:
@@ -53,7 +56,7 @@ class ProcessingResult:
 
 @dataclass(frozen=True)
 class DeadGroup:
-    """Dead letters that lie in one place for one reason."""
+    """The dead-lettered messages of one entity with the same reason: their number and the oldest failure."""
 
     entity: str
     reason: str

@@ -1,8 +1,8 @@
-"""Rules of recovery, as data: conditions on a dead letter, and what to do with it. The first that applies decides.
+"""Recovery rules as data: conditions on a dead-lettered message, and an action. The first rule that matches decides.
 
-All conditions of a rule have to be true; one that is left out is. A letter that no rule applies to is left for a person
-(MANUAL_REVIEW). Rules come from and go to JSON, a list of objects with the names below, so that they can be kept in a
-file and tried before they are carried out.
+All conditions of a rule must be true; a condition that is not given is true. A message that no rule matches is left to
+an operator (MANUAL_REVIEW). Rules are read from and written to JSON, a list of objects with the field names below, so
+that they can be kept in a file and tried before they are applied.
 """
 
 import enum
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from unibus.bus.dead_letters.filters import DeadLetterFilter
-from unibus.bus.dead_letters.matching import Matcher, lies_in
+from unibus.bus.dead_letters.matching import Matcher, is_in_entity
 from unibus.bus.dead_letters.record import record_of, text_in
 from unibus.core.flow.deadletter import SOURCE_HEADER
 from unibus.core.lifecycle.state.entity import StoredMessage
@@ -21,20 +21,21 @@ from unibus.errors import ConfigInvalid, UsageError
 
 class RecoveryAction(enum.StrEnum):
     RETRY = "retry"
-    """Back to where it died."""
+    """Send it again to its source."""
     REDIRECT = "redirect"
-    """To the rule's target."""
+    """Move it to the rule's target."""
     DISCARD = "discard"
     MANUAL_REVIEW = "manual_review"
-    """It stays where it is."""
+    """Leave it in the dead-letter queue."""
 
 
 class RecoveryRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`reason`, `signature` and `description` are contained in it, whatever the case; `queue` is a name or a pattern.
+    """One rule. `reason`, `signature` and `description` match a part of the text, regardless of case; `queue` is a name
+    or a pattern.
 
-    `signature` is the error that is told about the letter, `older_than` seconds since it died, `attempts_below` the
-    deliveries before that. `target_available` asks whether the place where it died is there now. `target` is where
-    REDIRECT sends it.
+    `signature` is matched against the error of the message, `older_than` is in seconds since it was dead-lettered,
+    `attempts_below` bounds the deliveries before that. `target_available` checks whether the source exists now.
+    `target` is where REDIRECT moves the message.
     """
 
     action: RecoveryAction
@@ -49,12 +50,16 @@ class RecoveryRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     def __post_init__(self) -> None:
         try:
+            # A rule made in Python may have the action as text; the struct is frozen for users only.
             msgspec.structs.force_setattr(self, "action", RecoveryAction(self.action))
             self.as_filter()
         except (UsageError, ValueError) as error:
-            raise ConfigInvalid(f"a rule cannot be: {error}", "see RecoveryRule for what it can say") from None
+            raise ConfigInvalid(f"a recovery rule is not valid: {error}", "see RecoveryRule for its fields") from None
         if (self.action is RecoveryAction.REDIRECT) != (self.target is not None):
-            raise ConfigInvalid(f"a rule to {self.action} with target {self.target!r}", "only a redirect has one")
+            raise ConfigInvalid(
+                f"a recovery rule with action {str(self.action)!r} has target {self.target!r}",
+                "redirect needs a target, and no other action takes one",
+            )
 
     def as_filter(self) -> DeadLetterFilter:
         return DeadLetterFilter(
@@ -67,22 +72,22 @@ class RecoveryRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         )
 
     def as_dict(self) -> dict[str, object]:
-        """Only what it says."""
+        """The fields that are given, without defaults."""
         shown: dict[str, object] = msgspec.to_builtins(self)
         return shown
 
     @staticmethod
     def load(text: str | bytes) -> "tuple[RecoveryRule, ...]":
-        """Rules from JSON, a list of them. ConfigInvalid for anything else."""
+        """Rules from JSON, a list of objects. ConfigInvalid for anything else."""
         try:
             return tuple(msgspec.json.decode(text, type=list[RecoveryRule]))
         except msgspec.MsgspecError as error:
-            hint = "`unibus dlq rules show` writes some to begin with"
-            raise ConfigInvalid(f"these are no rules: {error}", hint) from None
+            hint = "`unibus dlq rules show` prints an example"
+            raise ConfigInvalid(f"the recovery rules cannot be read: {error}", hint) from None
 
     @staticmethod
     def dump(rules: "Iterable[RecoveryRule]") -> str:
-        """JSON that `load` reads, a rule per line."""
+        """JSON for `load`, one rule per line."""
         lines = ",\n".join(f"  {msgspec.json.encode(rule).decode()}" for rule in rules)
         return f"[\n{lines}\n]\n" if lines else "[]\n"
 
@@ -96,15 +101,15 @@ DEFAULT_RULES: Final = (
     RecoveryRule(RecoveryAction.RETRY, reason="network", attempts_below=3),
     RecoveryRule(RecoveryAction.DISCARD, reason="validation"),
 )
-"""What is worth another try once the cause is gone, what never will be; the rest is for people."""
+"""Retry what may succeed now, discard what never will, and leave everything else to an operator."""
 
 
 def rules_of(given: Iterable[object] | None) -> tuple[RecoveryRule, ...]:
-    """Rules that were made, or dictionaries of them; the default ones for None."""
+    """RecoveryRule objects or dictionaries as a tuple of rules; DEFAULT_RULES for None."""
     if given is None:
         return DEFAULT_RULES
     if isinstance(given, (str, bytes)):
-        raise UsageError("rules are a list", "RecoveryRule.load reads them from JSON")
+        raise UsageError(f"rules are a list, not {type(given).__name__}", "read JSON with RecoveryRule.load")
     return tuple(rule if isinstance(rule, RecoveryRule) else _converted(rule) for rule in given)
 
 
@@ -112,11 +117,11 @@ def _converted(given: object) -> RecoveryRule:
     try:
         return msgspec.convert(given, RecoveryRule)
     except msgspec.ValidationError as error:
-        raise ConfigInvalid(f"a rule cannot be: {error}", "see RecoveryRule for what it can say") from None
+        raise ConfigInvalid(f"a recovery rule is not valid: {error}", "see RecoveryRule for its fields") from None
 
 
 class Judge:
-    """Rules at one moment. `is_available` is asked once for each place."""
+    """Applies rules at one moment. `is_available` is called once for each source."""
 
     def __init__(self, rules: Sequence[RecoveryRule], now_ns: int, is_available: Callable[[str], bool]) -> None:
         self.rules = rules
@@ -125,20 +130,21 @@ class Judge:
         self._available: dict[str, bool] = {}
 
     def rule_for(self, entry: StoredMessage) -> int:
-        """The number of the rule that decides; one more than there are where none does."""
+        """The index of the first rule that matches; `len(rules)` if none does."""
         for number, (rule, matcher) in enumerate(zip(self.rules, self._matchers, strict=True)):
-            if lies_in(rule.queue, entry.entity.name) and matcher.takes(entry) and self._agrees(rule, entry):
+            if is_in_entity(rule.queue, entry.entity.name) and matcher.takes(entry) and self._has_target(rule, entry):
                 return number
         return len(self.rules)
 
     def verdict(self, entry: StoredMessage) -> tuple[RecoveryAction, str]:
-        """What to do, and where to."""
+        """The action for a message, and its target."""
         number = self.rule_for(entry)
         if number == len(self.rules):
             return RecoveryAction.MANUAL_REVIEW, ""
         return self.rules[number].action, self.rules[number].target or ""
 
-    def _agrees(self, rule: RecoveryRule, entry: StoredMessage) -> bool:
+    def _has_target(self, rule: RecoveryRule, entry: StoredMessage) -> bool:
+        """Whether the condition `target_available` is true."""
         if rule.target_available is None:
             return True
         name = text_in(record_of(entry), SOURCE_HEADER)

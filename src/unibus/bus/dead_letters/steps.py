@@ -1,7 +1,7 @@
 """Work in several steps, written once for programs with and without an event loop.
 
-A step is an answer that has to be waited for. The work is a generator that gives each of them and is given its value,
-or its error; whoever runs it knows how to wait.
+The work is a generator that yields each `Pending` it has to wait for, and receives its value or its error. The runner
+decides how to wait: `walk` blocks the thread, `walk_async` awaits.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ Steps: TypeAlias = Generator[Pending[Any], Any, T]
 
 
 def walk(steps: Steps[T]) -> T:
-    """To the end, blocking this thread. Other threads run between two steps."""
+    """Run to the end, blocking this thread. Other threads run between two steps."""
     try:
         pending = next(steps)
         while True:
             try:
                 if pending.done:
-                    time.sleep(0)  # Long computations hold the interpreter for a whole switch interval otherwise.
+                    time.sleep(0)  # Yield the GIL: a long computation keeps it for a whole switch interval otherwise.
                 value = pending.wait()
             except BaseException as error:
                 pending = steps.throw(error)
@@ -37,7 +37,7 @@ def walk(steps: Steps[T]) -> T:
 
 
 async def walk_async(steps: Steps[T]) -> T:
-    """To the end, letting others run between two steps."""
+    """Run to the end. Other tasks run between two steps."""
     try:
         pending = next(steps)
         while True:
@@ -54,29 +54,30 @@ async def walk_async(steps: Steps[T]) -> T:
         return found
 
 
-class _Alarm:
-    """Goes off once, whoever sets it off first."""
+class _WakeUp:
+    """Resolves once, by the timer or by the store, whichever is first."""
 
     def __init__(self) -> None:
         self.outcome = CommitResult(None)
 
-    def ring(self) -> None:
+    def resolve(self) -> None:
         if not self.outcome.done:
             self.outcome.decide()
 
 
 def pause(store: Store, timers: Timers, entity: str, delay_ns: int) -> Steps[None]:
-    """Wait so long, by the clock of the bus. May end early: when the store is closed, nobody waits for time any more.
+    """Wait for a time by the clock of the bus. It may end early: callers check their condition again.
 
-    Timers that were stopped never call. The entity is watched because a store that closes wakes whoever watches.
+    Closing a bus stops its timers, which then never run; but a store that closes wakes its watchers. So the entity is
+    watched as well, and a pause never outlasts the store.
     """
-    alarm = _Alarm()
+    wake_up = _WakeUp()
     try:
-        stop = store.watch(entity, alarm.ring)
+        stop = store.watch(entity, wake_up.resolve)
     except EntityNotFound:
         return
-    timers.after(delay_ns, alarm.ring)
+    timers.after(delay_ns, wake_up.resolve)
     try:
-        yield Pending(None, alarm.outcome)
+        yield Pending(None, wake_up.outcome)
     finally:
         stop()

@@ -1,8 +1,9 @@
-"""Bulk: many dead letters moved or removed, in batches. What was decided is one batch of the store or nothing.
+"""Bulk operations: many dead-lettered messages moved or discarded, in batches. Each batch of the store is atomic.
 
-Only what was dead at the beginning is looked at, and what is done is not dead any more. So it may be stopped anywhere,
-by an error, by kill -9: run again it goes on with what is left, and none is lost or doubled. A letter that cannot go
-where it should is an error of that one letter; the others of its batch go.
+Only messages that were dead-lettered at the start are processed, and a processed message has left the dead-letter
+queue. So a sweep may be stopped anywhere, by an error or by kill -9: a new run continues with the remaining messages,
+and none is lost or duplicated. A message that cannot be moved is an error of this message only; the rest of its batch
+is moved.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from unibus.bus.dead_letters.dead_message import own_ttl_ns
 from unibus.bus.dead_letters.finding import EntityLookup, FoundMessages
-from unibus.bus.dead_letters.record import RECOVERY_HEADER, number_in, record_of, second_life, source_in
+from unibus.bus.dead_letters.record import RECOVERY_HEADER, number_in, record_of, recovered_overlay, source_in
 from unibus.bus.dead_letters.results import ProcessingResult
 from unibus.bus.dead_letters.rules import RecoveryAction
 from unibus.bus.dead_letters.steps import Steps, pause
@@ -32,23 +33,25 @@ Decide: TypeAlias = Callable[[StoredMessage], tuple[RecoveryAction, str]]
 
 BATCH_SIZE: Final = 500
 STEPS_PER_SECOND: Final = 10
-"""A rate is kept in steps of a tenth of a second, however large the batches may be."""
+"""With a rate, a batch holds the messages of a tenth of a second at most, so that the rate is even."""
 
 STOPPED: Final = (StoreFailed, StoreFull, StoreUnavailable, BusClosed)
-"""Errors of the store, not of a letter: nothing more can be done."""
+"""Errors of the store, not of one message: they end the sweep."""
 
 READ_BYTES: Final = 4 * 1024 * 1024
-"""Messages of so many bytes are read at once."""
+"""The bytes of messages that are read at once."""
 
 _MOVES: Final = (RecoveryAction.RETRY, RecoveryAction.REDIRECT)
-DISCARDED: Final = "discarded from the dead letters"
+DISCARDED: Final = "discarded from the dead-letter queue"
 
 
 @dataclass(frozen=True)
 class Bulk:
-    """How to go about it. `progress` is called between batches with (done, total); what it raises ends the work.
+    """Options of a bulk operation. `progress` is called after each batch with (done, total); an exception from it ends
+    the sweep.
 
-    `guard` surrounds every batch with its answer and its progress, for those who must not be disturbed in the middle.
+    `guard` is a context manager around each batch, with its commit and its progress call: a caller that handles
+    signals defers them with it to the end of the batch.
     """
 
     dry_run: bool = False
@@ -62,9 +65,9 @@ class Bulk:
     def __post_init__(self) -> None:
         size = self.batch_size
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= BATCH_COMMANDS_MAX:
-            raise UsageError(f"batch_size is {size!r}", f"a whole number from 1 to {BATCH_COMMANDS_MAX}")
+            raise UsageError(f"batch_size is {size!r}", f"use a whole number from 1 to {BATCH_COMMANDS_MAX}")
         if self.rate is not None and not self.rate > 0:
-            raise UsageError(f"rate is {self.rate!r}", "letters per second, more than 0")
+            raise UsageError(f"rate is {self.rate!r}", "use messages per second, more than 0")
 
     def step(self) -> int:
         if self.rate is None:
@@ -73,7 +76,7 @@ class Bulk:
 
 
 class SweepTask(NamedTuple):
-    """What shall become of one letter."""
+    """The command for one message."""
 
     id: str
     action: RecoveryAction
@@ -81,7 +84,7 @@ class SweepTask(NamedTuple):
 
 
 class SweepRefusal(NamedTuple):
-    """Why nothing can become of it; `review` if that is for a person to decide."""
+    """Why a message is not moved; `review` if an operator has to decide."""
 
     why: str
     review: bool = False
@@ -102,27 +105,28 @@ def task_for(
         return SweepTask(message_id, action, Remove(place, int(entry.sequence), DISCARDED))
     if action is RecoveryAction.RETRY:
         overlay = record_of(entry)
-        brought_back = number_in(overlay, RECOVERY_HEADER)
-        if brought_back >= recoveries_max and not bulk.force:
-            times = counted(brought_back, "time")
-            return SweepRefusal(f"it was brought back {times} and died again; force=True tries once more", True)
+        recoveries = number_in(overlay, RECOVERY_HEADER)
+        # A message that fails each time would otherwise be retried for ever.
+        if recoveries >= recoveries_max and not bulk.force:
+            times = counted(recoveries, "time")
+            return SweepRefusal(f"it was recovered {times} and failed again; force=True retries it once more", True)
         target = source_in(overlay)
         if not target:
-            return SweepRefusal("nothing says where it died; redirect it")
-    hindrance = entities.hindrance(target)
-    if hindrance:
-        return SweepRefusal(hindrance)
+            return SweepRefusal("its record names no source; redirect it")
+    refusal = entities.why_refused(target)
+    if refusal:
+        return SweepRefusal(refusal)
     command = Move(place, int(entry.sequence), target)
     command.action = MOVE_RETRY if action is RecoveryAction.RETRY else MOVE_REDIRECT
-    command.overlay = second_life(entry, bulk.keep_record)
+    command.overlay = recovered_overlay(entry, bulk.keep_record)
     command.ttl_ns = ttl_ns
     return SweepTask(message_id, action, command)
 
 
 def own_ttls(store: Store, entries: list[StoredMessage]) -> dict[StoredMessage, int]:
-    """The time-to-live that each was sent with, in nanoseconds; 0 for none. One that is gone by now is left out.
+    """The time-to-live that each message was sent with, in nanoseconds; 0 for none. Settled messages are left out.
 
-    It is only in the message itself, so the messages are read, a few at a time: they may be large.
+    Only the message itself holds it, so the messages are read, at most READ_BYTES at a time.
     """
     found: dict[StoredMessage, int] = {}
     some: list[StoredMessage] = []
@@ -137,7 +141,7 @@ def own_ttls(store: Store, entries: list[StoredMessage]) -> dict[StoredMessage, 
 
 
 class Sweep:
-    """One run over the letters that were found."""
+    """One run over the messages that were found."""
 
     def __init__(self, queues: Queues, found: FoundMessages, recoveries_max: int, bulk: Bulk) -> None:
         self.result = ProcessingResult(errors=found.errors, dry_run=bulk.dry_run)
@@ -153,6 +157,7 @@ class Sweep:
             bucket = _bucket(self._bulk.rate, size, self._queues.now_ns())
         for start in range(0, len(entries), size):
             chunk = entries[start : start + size]
+            # Outside of the guard: a signal may interrupt the pause, but not the batch.
             if bucket is not None:
                 yield from self._wait_for(bucket, len(chunk), chunk[0].entity.name)
             with self._bulk.guard():
@@ -162,7 +167,7 @@ class Sweep:
         return self.result
 
     def batch(self, entries: list[StoredMessage], decide: Decide) -> Steps[None]:
-        """One batch of the store with what is decided about these, counted in `result` when it is written."""
+        """Apply the decisions about these messages in one batch of the store, and count them once it is durable."""
         yield from self._apply(self._tasks(entries, decide))
 
     def _wait_for(self, bucket: TokenBucket, count: int, place: str) -> Steps[None]:
@@ -173,6 +178,7 @@ class Sweep:
     def _tasks(self, entries: list[StoredMessage], decide: Decide) -> list[SweepTask]:
         tasks: list[SweepTask] = []
         decisions = [(entry, *decide(entry)) for entry in entries]
+        # Bodies are read only for messages that are really moved: a discard and a dry run need none.
         moved = [entry for entry, action, _ in decisions if action in _MOVES and not self._bulk.dry_run]
         ttls = own_ttls(self._queues.store, moved)
         for entry, action, target in decisions:
@@ -183,7 +189,7 @@ class Sweep:
                 entry, ttls.get(entry, 0), action, target, self._found.entities, self._recoveries_max, self._bulk
             )
             if isinstance(task, SweepTask):
-                task.command.raises = False
+                task.command.raises = False  # A message that was settled meanwhile is skipped, not an error.
                 if self._bulk.dry_run and entry.state == LOCKED:
                     self.result.skipped += 1
                 else:
@@ -209,14 +215,15 @@ class Sweep:
         else:
             self._count(tasks, results)
             return
-        # Refused because of one of them, and nothing was changed: halves, until it is known which.
+        # One command made the store refuse the whole batch, and nothing was changed. Apply the halves, recursively: the
+        # valid ones are applied, and the invalid one ends alone in its batch.
         half = len(tasks) // 2
         yield from self._apply(tasks[:half])
         yield from self._apply(tasks[half:])
 
     def _count(self, tasks: list[SweepTask], results: list[object]) -> None:
         for task, result in zip(tasks, results, strict=True):
-            if result is None or result is False:
+            if result is None or result is False:  # Locked or settled since the scan, or not accepted by a topic.
                 self.result.skipped += 1
             else:
                 self.result.count(task.action)
@@ -226,4 +233,4 @@ def _bucket(rate: float, burst: int, now_ns: int) -> TokenBucket:
     try:
         return TokenBucket(float(rate), float(burst), now_ns)
     except (ConfigInvalid, TypeError, ValueError):
-        raise UsageError(f"rate is {rate!r}", "letters per second, more than 0") from None
+        raise UsageError(f"rate is {rate!r}", "use messages per second, more than 0") from None

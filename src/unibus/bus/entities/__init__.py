@@ -1,1 +1,1 @@
-"""Queues, topics, subscriptions and rules: created, changed, described in files, and who may use them."""
+"""Administration of queues, topics, subscriptions, rules and access rules, by calls and by declaration files."""

@@ -1,6 +1,7 @@
 """Authorization rules of a store that this process owns: read and changed without a server.
 
-The rules of the namespace are a setting of its one reserved entity, those of a queue or topic are a setting of it.
+The rules of the namespace are a setting of its one reserved entity; those of a queue or topic are a setting of that
+entity. A change reads all rules of the entity and writes them again, so concurrent callers must take turns.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ SETTING = "authorization_rules"
 
 
 class StoredRules:
-    """The rules of one entity, or of the namespace where `entity` is empty. EntityNotFound for an unknown entity."""
+    """The rules of one entity, or of the namespace if `entity` is empty. EntityNotFound for an unknown entity."""
 
     def __init__(self, store: Store, entity: str = "") -> None:
         self._store = store
@@ -35,14 +36,14 @@ class StoredRules:
         return present[self._index(present, name)]
 
     def add(self, rule: AuthorizationRule) -> None:
-        """EntityExists if there is a rule of that name; case does not matter."""
+        """EntityExists if a rule of that name exists; case does not matter."""
         present = self.all()
         if any([each.name.casefold() == rule.name.casefold() for each in present]):
-            raise EntityExists(f"there is a rule {rule.name!r} already", "rotate its keys, or remove it first")
+            raise EntityExists(f"a rule {rule.name!r} exists already", "rotate its keys, or remove it first")
         self._set([*present, rule])
 
     def change(self, name: str, change: Callable[[AuthorizationRule], AuthorizationRule]) -> AuthorizationRule:
-        """Put the changed rule in its place. EntityNotFound for an unknown name."""
+        """Replace a rule by its changed version. EntityNotFound for an unknown name."""
         present = self.all()
         at = self._index(present, name)
         changed = change(present[at])
@@ -60,7 +61,7 @@ class StoredRules:
             if rule.name.casefold() == name.casefold():
                 return at
         where = f"{self.entity!r}" if self.entity else "the namespace"
-        raise EntityNotFound(f"{where} has no rule {name!r:.60}", "`unibus access list` shows those there are")
+        raise EntityNotFound(f"{where} has no rule {name!r:.60}", "`unibus access list` lists the rules")
 
     def _set(self, rules: Sequence[AuthorizationRule]) -> None:
         settings: Settings = {SETTING: rules_text(list(rules))}
@@ -73,5 +74,5 @@ class StoredRules:
 def _existing(store: Store, entity: str) -> str:
     info = store.catalog.entity(entity).wait()
     if info is None or info.name == NAMESPACE_NAME:
-        raise EntityNotFound(f"there is no queue or topic {entity!r:.80}", "`unibus entities` lists what there is")
+        raise EntityNotFound(f"there is no queue or topic {entity!r:.80}", "`unibus entities` lists all entities")
     return info.name

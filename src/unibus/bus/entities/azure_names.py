@@ -1,9 +1,9 @@
-"""What Azure Service Bus calls our settings: one table for the emulator's file and for the administration API."""
+"""The names that Azure Service Bus uses for our settings: for the emulator's file and for the administration API."""
 
 from typing import Final
 
 TIMES: Final = frozenset({"lock_duration", "default_ttl", "dedup_window", "auto_delete_on_idle"})
-"""Settings that are durations: ISO 8601 there, seconds here."""
+"""Settings that are durations: ISO 8601 in Azure, seconds in unibus."""
 
 PROPERTIES: Final[dict[str, str]] = {
     "AutoDeleteOnIdle": "auto_delete_on_idle",

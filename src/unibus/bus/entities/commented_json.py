@@ -1,8 +1,8 @@
-"""JSON as people write configuration: with comments, and with the line of everything, so that an error can name it.
+"""Reads JSON with comments, and records the line of every object and name, so that an error can give the line.
 
-Microsoft's emulator ships a Config.json with `//` comments. They are replaced by spaces, so that every character keeps
-its place, and the standard library reports what is no JSON. Objects then keep the line that they begin in and that of
-each of their names. A name that is given twice in one object is an error: one of the two would be lost silently.
+Microsoft's emulator ships a Config.json with `//` comments. Comments are replaced by spaces, so that every character
+keeps its position, and the standard library reports syntax errors. A second pass then records the lines. A name that
+occurs twice in one object is an error: one of the two values would be lost silently.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Final
 
 from unibus.errors import ConfigInvalid
 
-# A text, so that what looks like a comment inside of one is left alone; or one of the two kinds of comments.
+# A JSON string, so that `//` inside of a string is no comment; or one of the two kinds of comments.
 _TEXT_OR_COMMENT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _NOT_A_LINE_END: Final = re.compile(r"[^\n]")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
@@ -20,7 +20,7 @@ _SCALAR: Final = re.compile(r"[^\s,\]}]+")
 
 
 class LinedObject(dict[str, object]):
-    """An object of a file. `line` is where it begins, `lines` has the line of each name."""
+    """A JSON object. `line` is the line where it begins, `lines` has the line of each name."""
 
     def __init__(self, line: int) -> None:
         super().__init__()
@@ -29,24 +29,26 @@ class LinedObject(dict[str, object]):
 
 
 def read_json(content: str | bytes) -> object:
-    """The document. ConfigInvalid names the line."""
+    """Parse the document. ConfigInvalid gives the line of an error."""
     try:
         text = without_comments(content if isinstance(content, str) else content.decode("utf-8-sig"))
-        json.loads(text)  # What is no JSON is found here, with the standard library's words.
+        json.loads(text)  # Syntax errors are found here, with the texts of the standard library.
         return _Reader(text).value()
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigInvalid(f"line {line}: the file is no JSON: no UTF-8", "save it as UTF-8") from error
+        raise ConfigInvalid(f"line {line}: the file is not valid UTF-8", "save it as UTF-8") from error
     except json.JSONDecodeError as error:
-        raise ConfigInvalid(f"line {error.lineno}: the file is no JSON: {error.msg}", "correct that line") from error
+        raise ConfigInvalid(
+            f"line {error.lineno}: the file is not valid JSON: {error.msg}", "correct that line"
+        ) from error
     except ConfigInvalid:
         raise
     except (ValueError, RecursionError) as error:
-        raise ConfigInvalid(f"the file is no JSON: {error}", "correct it there") from error
+        raise ConfigInvalid(f"the file is not valid JSON: {error}", "correct the file") from error
 
 
 def without_comments(text: str) -> str:
-    """The same text with spaces in place of comments: lines and columns stay."""
+    """The text with each comment replaced by spaces: lines and columns do not change."""
     return _TEXT_OR_COMMENT.sub(_blanked, text)
 
 
@@ -56,7 +58,7 @@ def _blanked(match: re.Match[str]) -> str:
 
 
 class _Reader:
-    """Reads text that is known to be JSON."""
+    """Parses text that is known to be valid JSON, and records lines."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -87,7 +89,7 @@ class _Reader:
             name = self._string()
             if name in made:
                 raise ConfigInvalid(
-                    f"line {line}: {name!r:.60} is given twice in one object of the file", "leave one of them out"
+                    f"line {line}: {name!r:.60} occurs twice in one object of the file", "remove one of them"
                 )
             self._skip(0)
             self._skip(1)  # The colon.

@@ -1,7 +1,8 @@
-"""`bus.entities`: everything that can be done to queues, topics, subscriptions and rules, by their names.
+"""`bus.entities`: creates, changes, lists and deletes queues, topics, subscriptions and rules by their names.
 
-One class for each face; the sync one waits for what the other gives. Called, each gives the list of all entities. Names
-follow the rules of Azure Service Bus here (entity_names.py), so that what is made can be served to its clients.
+`Entities` belongs to the async API, `SyncEntities` to the sync API: it waits for the results of the former. Calling
+either object gives the list of all entities. New names must follow the rules of Azure Service Bus (entity_names.py), so
+that a server can offer the entities to its clients.
 """
 
 from typing import TypeAlias
@@ -36,7 +37,7 @@ Rules: TypeAlias = list[Rule]
 
 
 class Entities:
-    """Of the async face: what its verbs give can be awaited, and is durable then.
+    """The administration of the async API. Each method gives an awaitable; once it is done, the change is durable.
 
     Settings are those of `create_queue`. A subscription is named by its path, `topic/Subscriptions/name`.
     """
@@ -49,14 +50,14 @@ class Entities:
         return self._queues.store.entities()
 
     def create_queue(self, name: str, **settings: object) -> Pending[None]:
-        """The same settings again are no change; others raise EntityExists."""
+        """Create a queue. If it exists with the same settings nothing changes; with others EntityExists is raised."""
         return self._declare(self._checked_name(name), QUEUE, settings)
 
     def create_topic(self, name: str, **settings: object) -> Pending[None]:
         return self._declare(self._checked_name(name), TOPIC, settings)
 
     def create_subscription(self, topic: str, name: str, **settings: object) -> Pending[None]:
-        """`rules` may be given as a list of Rule; without it there is one rule, `$Default`, that takes everything."""
+        """`rules` is a list of Rule; without it the subscription has one rule, `$Default`, that matches everything."""
         return self._declare(subscription_path(topic, checked_subscription(name)), SUBSCRIPTION, settings)
 
     def _checked_name(self, name: str) -> str:
@@ -71,15 +72,15 @@ class Entities:
         return self._queues.outside_of_transactions().store.apply([command]).map(_nothing)
 
     def update(self, name: str, **settings: object) -> Pending[None]:
-        """Change the settings that are named; the others stay."""
+        """Change the named settings; the others keep their values."""
         return self._queues.outside_of_transactions().update(name, settings)
 
     def delete(self, name: str) -> Pending[None]:
-        """With everything in it."""
+        """Delete the entity with all its messages."""
         return self._queues.outside_of_transactions().delete(name)
 
     def get(self, name: str) -> Pending[EntityInfo]:
-        """EntityNotFound if there is none. Case does not matter."""
+        """EntityNotFound if it does not exist. Case does not matter."""
         folded_name(name)
         return self._queues.store.catalog.entity(name).map(lambda info: _existing(info, name))
 
@@ -92,20 +93,20 @@ class Entities:
     def create_rule(
         self, topic: str, subscription: str, name: str, filter: Filter | str, action: SqlRuleAction | str | None = None
     ) -> Pending[None]:
-        """Text is SQL. The rule stands beside those that are there: `$Default` has to be deleted to count no more."""
+        """Add a rule; a str is SQL. A message is delivered if any rule matches, so delete `$Default` to filter."""
         return self._set_rule(topic, subscription, rule_of(name, filter, action), False)
 
     def update_rule(
         self, topic: str, subscription: str, name: str, filter: Filter | str, action: SqlRuleAction | str | None = None
     ) -> Pending[None]:
-        """Filter and action as they are from now on."""
+        """Replace the filter and the action of a rule."""
         return self._set_rule(topic, subscription, rule_of(name, filter, action), True)
 
     def _set_rule(self, topic: str, subscription: str, rule: Rule, update: bool) -> Pending[None]:
         return self._apply(SetRule(subscription_path(topic, subscription), rule, update))
 
     def delete_rule(self, topic: str, subscription: str, name: str) -> Pending[None]:
-        """Without any rule a subscription gets nothing."""
+        """Delete a rule. A subscription without rules gets no messages."""
         return self._apply(DropRule(subscription_path(topic, subscription), name))
 
     def get_rule(self, topic: str, subscription: str, name: str) -> Pending[Rule]:
@@ -116,29 +117,29 @@ class Entities:
         )
 
     def rules(self, topic: str, subscription: str, start: int = 0, top: int = PAGE) -> Pending[Rules]:
-        """By name, `top` of them from the one at `start`."""
+        """The rules by name, at most `top` of them, from index `start` on."""
         _check_page(start, top)
         path = subscription_path(topic, subscription)
         catalog = self._queues.store.catalog
         return catalog.rules(path).map(lambda rules: existing_rules(rules, path, catalog.find(path)).page(start, top))
 
-    # Last, because of its name.
+    # Last in the class: below it, the name `list` in annotations would mean this method.
 
     def list(
         self, kind: str | None = None, topic: str | None = None, start: int = 0, top: int = PAGE
     ) -> Pending[Infos]:
-        """By name, `top` of them from the one at `start`; of one kind, or the subscriptions of one topic.
+        """The entities by name, at most `top` of them, from index `start` on; of one kind, or of one topic.
 
-        Dead-letter queues go with their entities, and are listed where their kind is asked for.
+        Dead-letter queues are listed only if their kind is given.
         """
         _check_page(start, top)
         if kind is not None and kind not in _KINDS:
-            raise UsageError(f"there is no kind {kind!r:.40}", f"use {', '.join(sorted(_KINDS))}")
+            raise UsageError(f"there is no kind of entity {kind!r:.40}", f"use one of {', '.join(sorted(_KINDS))}")
         return self().map(lambda infos: _chosen(infos, kind, topic)[start : start + top])
 
 
 class SyncEntities:
-    """The same for programs without a loop: each verb returns once its effect is durable."""
+    """The same for programs without an event loop: each method returns once its change is durable."""
 
     def __init__(self, queues: Queues) -> None:
         self._entities = Entities(queues)
@@ -212,22 +213,22 @@ def rule_of(name: str, condition: Filter | str, action: SqlRuleAction | str | No
     if isinstance(condition, str):
         condition = SqlFilter(condition)
     elif not isinstance(condition, Filter):
-        raise UsageError(f"{condition!r:.60} is no filter", "give SQL, or one of the filters of unibus")
+        raise UsageError(f"{condition!r:.60} is not a filter", "pass SQL text, or one of the filters of unibus")
     if isinstance(action, str):
         action = SqlRuleAction(action)
     elif action is not None and not isinstance(action, SqlRuleAction):
-        raise UsageError(f"{action!r:.60} is no action", "give SQL, or a SqlRuleAction")
+        raise UsageError(f"{action!r:.60} is not a rule action", "pass SQL text, or a SqlRuleAction")
     return Rule(checked_rule_name(name), condition, action)
 
 
 def rules_of_info(info: EntityInfo) -> Rules:
-    """The rules of a subscription, as its settings hold them."""
+    """The rules of a subscription, decoded from its settings."""
     text, mode = info.settings.get("rules"), info.settings.get("filter_mode")
     return rules_of(text if isinstance(text, str) else None, mode if isinstance(mode, str) else AZURE)
 
 
 def existing_rules(rules: RuleSet | None, path: str, other: Entity | None) -> RuleSet:
-    """`other` is what has the name in place of a subscription."""
+    """The rules, or EntityNotFound. `other` is the entity that has this name and is no subscription, if any."""
     if rules is not None:
         return rules
     if other is None or other.kind == NAMESPACE:
@@ -247,7 +248,7 @@ def _chosen(infos: Infos, kind: str | None, topic: str | None) -> Infos:
         prefix = subscription_path(found(infos, topic).name, "").casefold()
         infos = [info for info in infos if info.name.casefold().startswith(prefix)]
     if kind is None:
-        # A dead-letter queue of a subscription begins with the topic's name, too.
+        # The dead-letter queue of a subscription has the prefix of the topic, too.
         infos = [info for info in infos if info.kind != KIND_NAMES[DEAD_LETTERS]]
     else:
         infos = [info for info in infos if info.kind == kind]
@@ -256,7 +257,7 @@ def _chosen(infos: Infos, kind: str | None, topic: str | None) -> Infos:
 
 def _check_page(start: int, top: int) -> None:
     if start < 0 or top < 1:
-        raise UsageError(f"{top} of them from {start} on", "start is 0 or more, top 1 or more")
+        raise UsageError(f"start is {start} and top is {top}", "start is 0 or more, top is 1 or more")
 
 
 def _nothing(results: object) -> None:

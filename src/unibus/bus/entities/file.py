@@ -1,7 +1,10 @@
-"""From a file that declares entities to what has to be done: create what is missing, update what differs.
+"""Compares a declaration file with the entities of a store, and plans: create what is missing, update what differs.
 
-Nothing is ever deleted. The same file again finds nothing to do, and after a crash in between the rest. A plan can be
-looked at before it is carried out; conflicts are all named in it, and one with conflicts is not carried out at all.
+    file ──▶ wanted entities (shapes.py) ──▶ plan (steps, conflicts) ──▶ declare_entities
+
+Nothing is ever deleted. Applying is idempotent: the same file again changes nothing, and after a crash it does the
+remaining steps. A plan can be shown before it is applied. It names all conflicts, and a plan with conflicts is not
+applied at all.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +30,7 @@ _FORWARDS: Final = ("forward_to", "forward_dead_letters_to")
 
 @dataclass(frozen=True)
 class DeclareStep:
-    """What is done to one entity. `settings` are those that it gets; `before` has their values as they are now."""
+    """The change of one entity. `settings` are the new values, `before` has the present values of the same settings."""
 
     action: str
     name: str
@@ -36,7 +39,7 @@ class DeclareStep:
     before: Settings = field(default_factory=dict, repr=False)
 
     def as_record(self) -> dict[str, object]:
-        """For people and programs, without keys."""
+        """For output; secrets are left out."""
         return {
             "action": self.action,
             "name": self.name,
@@ -53,11 +56,11 @@ class DeclarePlan:
 
 
 def read_entity_file(path: str | Path) -> list[WantedEntity]:
-    """What the file declares. UsageError if it cannot be read, ConfigInvalid names what is wrong in it."""
+    """The entities that the file declares. UsageError if it cannot be read, ConfigInvalid for wrong content."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}", "name a file of JSON") from error
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", "name a readable JSON file") from error
     try:
         return wanted_entities(content)
     except UsageError as error:
@@ -66,10 +69,11 @@ def read_entity_file(path: str | Path) -> list[WantedEntity]:
 
 def planned(infos: list[EntityInfo], wanted: list[WantedEntity]) -> DeclarePlan:
     here = {info.name.casefold(): info for info in infos}
+    # Forwarding may target an entity that the same file creates.
     names = {*here, *[each.name.casefold() for each in wanted]}
     plan = DeclarePlan([], [])
     for each in wanted:
-        plan.conflicts.extend(_lost_ways(each, names))
+        plan.conflicts.extend(_missing_targets(each, names))
         info = here.get(each.name.casefold())
         if info is None:
             settings: Settings = dict(each.settings)
@@ -77,7 +81,9 @@ def planned(infos: list[EntityInfo], wanted: list[WantedEntity]) -> DeclarePlan:
                 settings["rules"] = text_of(each.rules)
             plan.steps.append(DeclareStep(CREATE, each.name, each.kind, settings))
         elif info.kind != KIND_NAMES[each.kind]:
-            plan.conflicts.append(f"{each.name!r} is a {info.kind} here and a {KIND_NAMES[each.kind]} in the file")
+            plan.conflicts.append(
+                f"{each.name!r} is a {info.kind} in the store and a {KIND_NAMES[each.kind]} in the file"
+            )
         else:
             _compare(plan, each, info)
     return plan
@@ -88,19 +94,19 @@ def _compare(plan: DeclarePlan, wanted: WantedEntity, info: EntityInfo) -> None:
     for name in _FIXED:
         if name in settings:
             plan.conflicts.append(
-                f"{name} of {info.name!r} is {info.settings.get(name)!r} here and {settings[name]!r} in the file,"
-                " and cannot be changed"
+                f"{name} of {info.name!r} is {info.settings.get(name)!r} in the store"
+                f" and {settings[name]!r} in the file, and cannot be changed"
             )
     if wanted.rules is not None:
         now = rules_of_info(info)
         if _by_name(now) != _by_name(wanted.rules):
-            settings["rules"] = _keeping_moments(now, wanted.rules)
+            settings["rules"] = _with_creation_times(now, wanted.rules)
     before: Settings = {name: info.settings.get(name) for name in settings}
     plan.steps.append(DeclareStep(UPDATE if settings else SAME, info.name, wanted.kind, settings, before))
 
 
-def _lost_ways(wanted: WantedEntity, names: set[str]) -> list[str]:
-    """Where it forwards to, if there will be no such entity."""
+def _missing_targets(wanted: WantedEntity, names: set[str]) -> list[str]:
+    """Conflicts for targets of forwarding that exist neither in the store nor in the file."""
     targets = [(name, wanted.settings.get(name)) for name in _FORWARDS]
     return [
         f"{name} of {wanted.name!r} is {target!r}, which is neither in the store nor in the file"
@@ -113,8 +119,8 @@ def _by_name(rules: "list[Rule] | tuple[Rule, ...]") -> dict[str, Rule]:
     return {rule.name.casefold(): rule for rule in rules}
 
 
-def _keeping_moments(now: list[Rule], wanted: tuple[Rule, ...]) -> str:
-    """Rules that were there stay as old as they are."""
+def _with_creation_times(now: list[Rule], wanted: tuple[Rule, ...]) -> str:
+    """The wanted rules as text; a rule that exists already keeps its creation time."""
     known = _by_name(now)
     rules = []
     for rule in wanted:
@@ -124,12 +130,13 @@ def _keeping_moments(now: list[Rule], wanted: tuple[Rule, ...]) -> str:
 
 
 def declare_entities(store: Store, plan: DeclarePlan) -> None:
-    """Carry out a plan. EntityExists, before anything is done, names all conflicts."""
+    """Apply a plan. EntityExists names all conflicts; nothing is changed then."""
     if plan.conflicts:
         raise EntityExists(
-            f"nothing was declared: {'; '.join(plan.conflicts)}",
+            f"nothing was changed because of conflicts: {'; '.join(plan.conflicts)}",
             "change the file, or delete the entities that conflict with it",
         )
+    # One command at a time: a crash leaves some steps undone, and the same file again plans exactly those.
     for step in plan.steps:
         if step.action != SAME:
             command = Declare(step.name, step.kind, step.settings, step.action == UPDATE)

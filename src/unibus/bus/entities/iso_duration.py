@@ -1,5 +1,5 @@
 # mypyc: compiled
-"""Durations as ISO 8601 writes them: `PT1M`, `P14DT30M`, `PT0.5S`. Years and months have no length, and are refused."""
+"""ISO 8601 durations: `PT1M`, `P14DT30M`, `PT0.5S`. Years and months have no fixed length, and are refused."""
 
 import re
 from typing import Final
@@ -13,20 +13,20 @@ _TICKS_PER_S: Final = 10_000_000
 
 FOREVER: Final = "P10675199DT2H48M5.4775807S"
 LONGEST_S: Final = 900_000_000_000
-"""Above this it is .NET's largest TimeSpan, FOREVER, and means: never."""
+"""A longer duration is read as FOREVER, the largest TimeSpan of .NET, which means "never"."""
 
 
 def duration_s(text: str) -> float:
-    """In seconds."""
+    """The duration in seconds. ConfigInvalid for any other text."""
     found = _FORM.fullmatch(text.strip().upper())
     if found is None or not any([part is not None for part in found.groups()]):
-        raise ConfigInvalid(f"{text!r:.40} is no duration", "as in ISO 8601, for instance PT30S, PT5M, P14D")
+        raise ConfigInvalid(f"{text!r:.40} is not a duration", "use ISO 8601, for instance PT30S, PT5M or P14D")
     parts = [0.0 if part is None else float(part.replace(",", ".")) for part in found.groups()]
     return sum([length * part for length, part in zip(_LENGTHS_S, parts, strict=True)])
 
 
 def duration_text(seconds: float) -> str:
-    """As .NET writes it: days and shorter units, with up to seven decimals."""
+    """The text as .NET writes it: days and shorter units, with up to seven decimals."""
     ticks = round(seconds * _TICKS_PER_S)
     whole, fraction = divmod(abs(ticks), _TICKS_PER_S)
     days, rest = divmod(whole, 86_400)

@@ -1,12 +1,13 @@
-"""The two shapes of a file that declares entities, read into one: what there shall be, checked, and nothing done.
+"""Parses the two formats of a declaration file into one list of checked, wanted entities. It changes nothing.
 
-Our own, where settings have the names that `create_queue` has for them, and times are seconds or ISO 8601:
+Our own format uses the names of the settings of `create_queue`; durations are seconds or ISO 8601:
 
     {"queues": {"orders": {"lock_duration": 30}},
      "topics": {"news": {"default_ttl": "P1D", "subscriptions": {"red": {"rules": {"r": {"filter": "hue = 'red'"}}}}}}}
 
-And the Config.json of Microsoft's emulator: UserConfig.Namespaces[0] with lists of Queues and Topics. What a file does
-not name keeps its default, or stays as it is. What nobody here understands is an error that names it, never ignored.
+The other format is the Config.json of Microsoft's emulator: UserConfig.Namespaces[0] with lists of Queues and Topics. A
+setting that the file does not name keeps its default or its present value. An unknown name is an error with its line,
+and is never ignored: a misspelt setting must not be lost silently.
 """
 
 import re
@@ -42,7 +43,7 @@ _KINDS: Final = {name: kind for kind, name in KIND_NAMES.items()}
 
 @dataclass(frozen=True)
 class WantedEntity:
-    """An entity that a file declares. `rules` is None where the file says nothing of them."""
+    """An entity that a file declares. `rules` is None if the file does not mention them."""
 
     name: str
     kind: int
@@ -51,36 +52,38 @@ class WantedEntity:
 
 
 def wanted_entities(text: str | bytes) -> list[WantedEntity]:
-    """What a file declares: queues, then topics, each followed by its subscriptions."""
+    """The declared entities: queues, then topics, each followed by its subscriptions."""
     root = _mapping(read_json(text), "the file")
     if any([key.casefold() == "userconfig" for key in root]):
-        found = _emulated(root)
+        found = _emulator_entities(root)
     else:
         _only(root, ("queues", "topics"), "the file")
-        found = _own(root)
+        found = _own_entities(root)
     names: set[str] = set()
     for wanted in found:
         if wanted.name.casefold() in names:
-            raise ConfigInvalid(f"{wanted.name!r} is declared twice", "names that differ only by case are one name")
+            raise ConfigInvalid(
+                f"{wanted.name!r} is declared twice", "remove one; names that differ only in case are equal"
+            )
         names.add(wanted.name.casefold())
     return found
 
 
 def declared(name: str, kind: str, given: Mapping[str, object]) -> WantedEntity:
-    """One entity in our own shape, as the JSON of the administration API has it. Its name is not checked."""
+    """One entity in our own format, from the JSON of the administration API. Its name is not checked."""
     number = _KINDS[kind]
     return _subscription(name, given) if number == SUBSCRIPTION else _entity(name, number, given)
 
 
 def declared_rule(path: str, name: str, given: object) -> Rule:
-    """One rule of a subscription in our own shape."""
+    """One rule of a subscription in our own format."""
     return _own_rule(path, name, given)
 
 
-# Our own shape
+# Our own format
 
 
-def _own(root: Mapping[str, object]) -> list[WantedEntity]:
+def _own_entities(root: Mapping[str, object]) -> list[WantedEntity]:
     found: list[WantedEntity] = []
     queues = _mapping(root.get("queues", {}), "queues")
     for name, given in queues.items():
@@ -147,7 +150,7 @@ def _own_action(given: object, where: str) -> SqlRuleAction | None:
 
 
 def _sql(record: Mapping[str, object], where: str) -> tuple[str, dict[str, HeaderValue]]:
-    """The long form of an expression, with the values of its parameters."""
+    """The long form of an SQL expression: its text and the values of its parameters."""
     _only(record, ("sql", "parameters"), where)
     return _text(record.get("sql"), where), checked_headers(_mapping(record.get("parameters", {}), where))
 
@@ -162,16 +165,16 @@ def _correlation(fields: dict[str, object], where: str) -> Filter:
     return CorrelationFilter(own, properties or None, **texts)
 
 
-# The emulator's
+# The emulator's format
 
 
-def _emulated(root: Mapping[str, object]) -> list[WantedEntity]:
+def _emulator_entities(root: Mapping[str, object]) -> list[WantedEntity]:
     config = _folded(_folded(root, "the file").get("userconfig"), "UserConfig")
-    # A misspelt list would otherwise be a start without these entities.
+    # An ignored, misspelt list would silently start a server without these entities.
     _only(config, ("namespaces", "logging"), "UserConfig")
     spaces = _items(config.get("namespaces"), "Namespaces")
     if len(spaces) > 1:
-        raise ConfigInvalid(f"{len(spaces)} namespaces in one file", "a bus is one namespace: keep one of them")
+        raise ConfigInvalid(f"the file has {len(spaces)} namespaces", "keep one: a bus is one namespace")
     found: list[WantedEntity] = []
     for space in spaces:
         namespace = _folded(space, "a namespace")
@@ -182,31 +185,31 @@ def _emulated(root: Mapping[str, object]) -> list[WantedEntity]:
                 found.append(_entity(checked_path(name), QUEUE, _properties(queue, name)))
         for each in _items(namespace.get("topics"), "Topics"):
             with _line_of(each):
-                found += _emulated_topic(each)
+                found += _emulator_topic(each)
     return found
 
 
-def _emulated_topic(given: object) -> list[WantedEntity]:
+def _emulator_topic(given: object) -> list[WantedEntity]:
     topic, name = _named(given, "a topic", ("subscriptions",))
     found = [_entity(checked_path(name), TOPIC, _properties(topic, name))]
     for each in _items(topic.get("subscriptions"), f"the subscriptions of {name!r}"):
         with _line_of(each):
-            found.append(_emulated_subscription(name, each))
+            found.append(_emulator_subscription(name, each))
     return found
 
 
-def _emulated_subscription(topic: str, given: object) -> WantedEntity:
+def _emulator_subscription(topic: str, given: object) -> WantedEntity:
     subscription, own = _named(given, "a subscription", ("rules",))
     path = subscription_path(topic, checked_subscription(own))
     rules = []
     for each in _items(subscription.get("rules"), f"the rules of {path!r}"):
         with _line_of(each):
-            rules.append(_emulated_rule(path, each))
+            rules.append(_emulator_rule(path, each))
     return _entity(path, SUBSCRIPTION, _properties(subscription, path), tuple(rules) if rules else None)
 
 
 def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
-    """Named as ours. An empty name is none."""
+    """The properties of an entity with our names of the settings. An empty forwarding target means none."""
     written = entity.get("properties")
     given = _folded(written, f"the properties of {name!r}")
     settings = LinedObject(given.line)
@@ -215,10 +218,10 @@ def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
             own = next((each for each in written if each.casefold() == key), key) if isinstance(written, dict) else key
             with _line_of(given, key):
                 hint = hint_for_name(own, PROPERTIES, "leave it out")
-                raise ConfigInvalid(f"{name!r} has a property {own!r:.60}, which is not known", hint)
+                raise ConfigInvalid(f"{name!r} has an unknown property {own!r:.60}", hint)
         settings[_FOLDED[key]] = None if value == "" and key.startswith("forward") else value
         settings.lines[_FOLDED[key]] = given.lines.get(key, 0)
-    # Azure looks for duplicates where it is asked to, not where a window is given.
+    # In Azure a dedup window alone does not turn on duplicate detection.
     if settings.get("dedup_window") is not None:
         settings.setdefault("duplicate_detection", False)
     status = settings.get("status")
@@ -229,13 +232,13 @@ def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
     return settings
 
 
-def _emulated_rule(path: str, given: object) -> Rule:
+def _emulator_rule(path: str, given: object) -> Rule:
     record, name = _named(given, f"a rule of {path!r}", ())
     where = f"rule {name!r} of {path!r}"
     properties = _folded(record.get("properties"), where)
     action = _folded(properties.get("action"), where).get("sqlexpression")
     try:
-        condition = _emulated_filter(properties, where)
+        condition = _emulator_filter(properties, where)
         return Rule(
             checked_rule_name(name), condition, SqlRuleAction(_text(action, where)) if action is not None else None
         )
@@ -243,7 +246,7 @@ def _emulated_rule(path: str, given: object) -> Rule:
         raise _inside(where, error) from error
 
 
-def _emulated_filter(properties: Mapping[str, object], where: str) -> Filter:
+def _emulator_filter(properties: Mapping[str, object], where: str) -> Filter:
     kind = str(properties.get("filtertype", "")).casefold()
     if kind in ("sql", "sqlfilter"):
         return SqlFilter(_text(_folded(properties.get("sqlfilter"), where).get("sqlexpression"), where))
@@ -251,10 +254,10 @@ def _emulated_filter(properties: Mapping[str, object], where: str) -> Filter:
         given = _folded(properties.get("correlationfilter"), where)
         _only(given, _CORRELATION, where)
         return _correlation({_CORRELATION[key]: value for key, value in given.items() if value != ""}, where)
-    raise ConfigInvalid(f"FilterType {kind!r:.40} is not known", "use Sql or Correlation")
+    raise ConfigInvalid(f"FilterType {kind!r:.40} is unknown", "use Sql or Correlation")
 
 
-# Both
+# Both formats
 
 
 def _entity(name: str, kind: int, given: Mapping[str, object], rules: tuple[Rule, ...] | None = None) -> WantedEntity:
@@ -265,7 +268,7 @@ def _entity(name: str, kind: int, given: Mapping[str, object], rules: tuple[Rule
                 timed[key] = _seconds(key, value) if key in TIMES else value
         return WantedEntity(name, kind, checked_settings(timed), rules)
     except BusError as error:
-        # The words of the error begin with the setting that is wrong, or have it in quotes.
+        # The error text contains the name of the wrong setting: that gives the line.
         wrong = next((key for key in given if re.search(rf"\b{re.escape(key)}\b", error.what)), "")
         with _line_of(given, wrong):
             raise _inside(repr(name), error) from error
@@ -277,12 +280,12 @@ def _seconds(key: str, value: object) -> object:
     try:
         seconds = duration_s(value)
     except BusError as error:
-        raise ConfigInvalid(f"{key} is {value!r:.40}, which is no duration", error.hint) from error
+        raise ConfigInvalid(f"{key} is {value!r:.40}, which is not a duration", error.hint) from error
     return None if seconds > LONGEST_S else seconds
 
 
 def _inside(where: str, error: BusError) -> ConfigInvalid:
-    """With the entity or rule that it is about, after the line if it has one already."""
+    """The error with the name of its entity or rule, after the line number if it has one already."""
     if where in error.what:
         return ConfigInvalid(error.what, error.hint)
     line, found, what = error.what.partition(": ") if error.what.startswith("line ") else ("", "", error.what)
@@ -290,18 +293,18 @@ def _inside(where: str, error: BusError) -> ConfigInvalid:
 
 
 def _named(given: object, what: str, parts: tuple[str, ...]) -> tuple[LinedObject, str]:
-    """Its name and properties, and the parts that only such an entity has."""
+    """An object with a Name and its name. Besides Name and Properties only the given parts are allowed."""
     record = _folded(given, what)
     name = record.get("name")
     if not isinstance(name, str):
-        raise ConfigInvalid(f"{what} has no name", 'each has a "Name"')
+        raise ConfigInvalid(f"{what} has no name", 'add a "Name"')
     _only(record, ("name", "properties", *parts), repr(name))
     return record, name
 
 
 @contextmanager
 def _line_of(given: object, name: str = "") -> Iterator[None]:
-    """Errors of the block name the line: of a name in an object of the file, or of the object. The innermost counts."""
+    """Adds the line to errors of the block: that of `name` in the object, or of the object. The innermost one wins."""
     try:
         yield
     except UsageError as error:
@@ -319,7 +322,7 @@ def _without(given: Mapping[str, object], name: str) -> LinedObject:
 
 
 def _folded(given: object, what: str) -> LinedObject:
-    """By names without case, as the emulator reads them."""
+    """The object with case-folded names: the emulator reads names regardless of case."""
     found = _mapping({} if given is None else given, what)
     folded = LinedObject(found.line if isinstance(found, LinedObject) else 0)
     folded.update({key.casefold(): value for key, value in found.items()})
@@ -330,7 +333,7 @@ def _folded(given: object, what: str) -> LinedObject:
 
 def _mapping(given: object, what: str) -> Mapping[str, object]:
     if not isinstance(given, dict):
-        raise ConfigInvalid(f"{what} is {given!r:.40}", "an object with names and values")
+        raise ConfigInvalid(f"{what} is {given!r:.40}", "use a JSON object")
     return given
 
 
@@ -338,13 +341,13 @@ def _items(given: object, what: str) -> list[object]:
     if given is None:
         return []
     if not isinstance(given, list):
-        raise ConfigInvalid(f"{what} is {given!r:.40}", "a list")
+        raise ConfigInvalid(f"{what} is {given!r:.40}", "use a JSON list")
     return given
 
 
 def _text(given: object, where: str) -> str:
     if not isinstance(given, str):
-        raise ConfigInvalid(f"{where} has {given!r:.40} where text should be")
+        raise ConfigInvalid(f"{where} has {given!r:.40} instead of a string")
     return given
 
 
@@ -352,4 +355,4 @@ def _only(given: Mapping[str, object], known: Collection[str], where: str) -> No
     for key in given:
         if key not in known:
             with _line_of(given, key):
-                raise ConfigInvalid(f"{where} has {key!r:.60}, which is not known", hint_for_name(key, known))
+                raise ConfigInvalid(f"{where} has an unknown name {key!r:.60}", hint_for_name(key, known))

@@ -1,1 +1,1 @@
-"""What happened before: replay, trace, export and import."""
+"""Operations on stored messages and on history: replay, trace, prune, delete, export and import."""

@@ -1,7 +1,7 @@
-"""What was stored before: replaying it, tracing one message through it, and taking things out of it.
+"""Replays history, traces one message through it, prunes it by age, and deletes single messages from it.
 
-A message is addressed by its sequence in its entity; an instant is turned into one. What is taken out is not replayed
-any more from then on; the file gets smaller when history is trimmed.
+A position in history is a sequence of an entity, or an instant, which is converted to a sequence. Pruned and deleted
+messages are never replayed again; the file itself shrinks when the store trims its history.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from unibus.errors import UsageError
 from unibus.stores.seam.store import Store
 
 PAGE: Final = 1_000
-_BY_HAND: Final = "deleted"
+_DELETED: Final = "deleted"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -32,7 +32,7 @@ def trace(store: Store, message_id: object) -> MessageTrace:
 
 
 def replay(store: Store, channel: str, after: object) -> Iterator[Message]:
-    """Messages that the channel stored after a sequence, or from an instant on, in the order of their sequences."""
+    """The messages that the channel stored after a sequence, or from an instant on, in the order of sequences."""
     sequence, since_ns = _begin(after)
     for number, data in store.history.replay(channel, sequence, since_ns):
         message = decode(data)
@@ -41,21 +41,26 @@ def replay(store: Store, channel: str, after: object) -> Iterator[Message]:
 
 
 async def replay_async(store: Store, channel: str, after: object) -> AsyncIterator[Message]:
-    """The same for a loop, which must not wait for the disk."""
+    """The same for an event loop: a thread reads page by page, so that the loop never waits for the disk."""
     messages = replay(store, channel, after)
-    while page := await asyncio.to_thread(_some, messages):
+    while page := await asyncio.to_thread(_next_page, messages):
         for message in page:
             yield message
 
 
-def _some(messages: Iterator[Message]) -> list[Message]:
+def _next_page(messages: Iterator[Message]) -> list[Message]:
     return list(itertools.islice(messages, PAGE))
 
 
 def prune(store: Store, before: object, channel: str | None) -> int:
-    """Forget what was stored before a sequence, or an instant. What waits in a queue stays; what a topic kept goes."""
+    """Remove history before a sequence or an instant. The backlog of queues stays; messages kept by topics are removed.
+
+    Gives the number of removed messages.
+    """
     if channel is None and isinstance(before, int):
-        raise UsageError("sequences are counted per channel", "name the channel, or give an instant")
+        raise UsageError(
+            "a sequence needs a channel: each channel counts its own", "name the channel, or pass a datetime"
+        )
     infos = store.entities().wait()
     topics = {info.name for info in infos if info.kind == KIND_NAMES[TOPIC]}
     names = [info.name for info in infos] if channel is None else [channel]
@@ -73,6 +78,7 @@ def _prune(store: Store, name: str, before: object, keeps: bool) -> int:
     gone = {sequence for sequence in stored if sequence < cut}
     kept = [entry.sequence for entry in held if entry.sequence < cut]
     if gone or kept:
+        # In pages: a crash between two of them leaves a shorter history, and the same call again finishes the rest.
         commands: list[Command] = [Forget(name, cut - 1)]
         for sequence in kept:
             remove = Remove(name, sequence, "pruned")
@@ -84,9 +90,9 @@ def _prune(store: Store, name: str, before: object, keeps: bool) -> int:
 
 
 def delete(store: Store, message_id: object) -> int:
-    """Take one message out of every place, and out of replay. Gives how many places that were.
+    """Delete one message from every entity and from history. Gives the number of entities that had it.
 
-    A copy that a consumer works on is left to him, but is not replayed later.
+    An in-flight copy stays with its consumer, but is never replayed.
     """
     commands = deletion(store, message_id)
     if commands:
@@ -95,20 +101,21 @@ def delete(store: Store, message_id: object) -> int:
 
 
 def deletion(store: Store, message_id: object) -> list[Command]:
-    """The commands that do it."""
+    """The commands for `delete`."""
     checked = _message_id(message_id)
     commands: list[Command] = []
     for event, sequence in _places(store.history.events_of(checked)):
         if store.find(event.channel, sequence) is not None:
-            remove = Remove(event.channel, sequence, _BY_HAND)
+            remove = Remove(event.channel, sequence, _DELETED)
             remove.raises = False
             commands.append(remove)
+        # In the same batch as the removal: a message is never gone from its queue and still replayed.
         commands.append(Forget(event.channel, sequence, MessageRef(checked, event.size or 0)))
     return commands
 
 
 def _places(events: list[Event]) -> list[tuple[Event, int]]:
-    """Where it is or was; a place that was forgotten before is none."""
+    """The (event, sequence) of every entity that has or had the message and has not deleted it."""
     found: dict[tuple[str, int], Event] = {}
     for event in events:
         if event.kind in ("sent", "published", "copied", "scheduled"):
@@ -125,24 +132,24 @@ def _message_id(given: object) -> str:
     if isinstance(given, Message):
         return given.id
     if not isinstance(given, str) or not given:
-        raise UsageError(f"a message is known by its id, not by {given!r}")
+        raise UsageError(f"a message id is a str that is not empty, not {given!r}", "pass an id, or a Message")
     return plain_text("the id of a message", given)
 
 
 def instant_ns(given: datetime) -> int:
-    """Where in history that is: an instant that 64 bits hold."""
+    """Nanoseconds since 1970, in 64 bits."""
     if given.utcoffset() is None:
-        raise UsageError("an instant needs its time zone", "datetime.now(UTC), for instance")
+        raise UsageError(f"datetime {given} has no time zone", "use datetime.now(UTC), for instance")
     found = (given - EPOCH) // timedelta(microseconds=1) * 1_000
     if not -(2**63) <= found < 2**63:
-        raise UsageError(f"{given} is out of range", "from 1678 to 2262")
+        raise UsageError(f"datetime {given} is out of range", "use a year from 1678 to 2262")
     return found
 
 
 def _begin(given: object) -> tuple[int, int]:
-    """(sequence, 0), or (0, instant)."""
+    """(sequence, 0) for a sequence, (0, instant) for a datetime."""
     if isinstance(given, datetime):
         return 0, instant_ns(given)
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**63:
-        raise UsageError(f"{given!r} is no place in history", "a sequence, or a datetime")
+        raise UsageError(f"{given!r} is not a position in history", "pass a sequence (0 or more), or a datetime")
     return given, 0

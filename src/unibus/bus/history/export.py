@@ -1,7 +1,7 @@
-"""Writing a whole bus, or some of its queues, as lines of JSON (export_lines.py), as it was at one moment.
+"""Writes a whole bus, or some of its queues, as lines of JSON (export_lines.py): a snapshot of one moment.
 
-What stays behind: history, positions of others, remembered dedup keys, and locks. A message that somebody works on is
-exported as one that waits, with its count of deliveries.
+Not exported: history, positions, dedup keys and locks. An in-flight message is exported as active, with its delivery
+count.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ Progress = Callable[[int, int], None]
 
 
 class ExportSource(Protocol):
-    """What is exported. Inside of `moment` all of it is of one moment."""
+    """The source of an export. Inside of `moment` all reads see the same snapshot."""
 
     def moment(self) -> AbstractContextManager[None]: ...
 
@@ -57,9 +57,10 @@ class ExportSource(Protocol):
 
 
 def source_of(store: Store) -> ExportSource:
-    """The store of a server, which is used meanwhile. To be closed, and for one thread.
+    """A source for a store that is in use. For one thread; the caller closes it.
 
-    By the clock of the store: what is due there was done by its owner.
+    A file is read by a second, read-only connection, with the clock of the store: deadlines that have passed by that
+    clock were already applied by the owner. A store without a reader is copied in memory.
     """
     if not has_reader(store.url):
         return store.copied()
@@ -67,7 +68,7 @@ def source_of(store: Store) -> ExportSource:
 
 
 class Exporting:
-    """One export. The counts are what was written so far."""
+    """One export. The counts are the lines written so far."""
 
     def __init__(self, reader: ExportSource, write: Callable[[bytes], object], progress: Progress) -> None:
         self.entities = 0
@@ -79,7 +80,7 @@ class Exporting:
         self._digest = hashlib.sha256()
 
     def run(self, names: Collection[str] = ()) -> None:
-        """All, or those that are named, with what belongs to them. EntityNotFound for a name that is not there."""
+        """Export all entities, or the named ones with what belongs to them. EntityNotFound for an unknown name."""
         with self._reader.moment():
             infos = chosen(self._reader.entities(), names)
             kept = {info.name for info in infos}
@@ -98,6 +99,7 @@ class Exporting:
                 self._line(line)
             for state in states:
                 self._line(state)
+        # The last line is written only after everything before it: a truncated file is recognised by its absence.
         end = ExportEnd(True, self.entities, self.messages, self.sessions, self._digest.hexdigest())
         self._write(encode_line(end) + b"\n")
 
@@ -107,7 +109,7 @@ class Exporting:
             found = self._reader.data_of(page)
             for entry in page:
                 data = found.get(entry)
-                if data is not None and entry.state != GONE:
+                if data is not None and entry.state != GONE:  # Else settled after the snapshot was taken.
                     yield _message_line(entry, data)
             self._progress(start + len(page), len(entries))
 
@@ -124,8 +126,10 @@ class Exporting:
 
 
 def chosen(infos: list[EntityInfo], names: Collection[str]) -> list[EntityInfo]:
-    """Queues first, then topics, then subscriptions, so that each finds what it needs. With a topic those that it has,
-    with a subscription its topic."""
+    """The entities to export: queues, then topics, then subscriptions, so that an import can create them in order.
+
+    A topic includes its subscriptions, and a subscription includes its topic.
+    """
     order = list(KIND_NAMES.values())
     dead = KIND_NAMES[DEAD_LETTERS]
     known = {info.name.casefold(): info for info in infos if info.kind != dead}

@@ -1,13 +1,14 @@
-"""A whole bus as lines of JSON: what is exported, and what an import reads. One page on the format.
+"""The format of an export: a whole bus as lines of JSON.
 
-    {"unibus_export":1,"at":"…","entities":2,"messages":3,"sessions":1}      what was there when it began
-    {"entity":"orders","kind":"queue","settings":{"max_delivery_count":3}}   settings that are not the default
-    {"message":"orders","state":"active","priority":50,"envelope":{…},…}     by entity, and in the order of sequences
-    {"session":"orders","id":"c1","state":"base64"}
-    {"end":true,"entities":2,"messages":3,"sessions":1,"sha256":"…"}         what is there, and the sum over all above
+    {"unibus_export":1,"at":"…","entities":2,"messages":3,"sessions":1}      header: the counts at the start
+    {"entity":"orders","kind":"queue","settings":{"max_delivery_count":3}}   settings that differ from the default
+    {"message":"orders","state":"active","priority":50,"envelope":{…},…}     by entity, in the order of sequences
+    {"session":"orders","id":"c1","state":"base64"}                          the state of a session
+    {"end":true,"entities":2,"messages":3,"sessions":1,"sha256":"…"}         counts, and the digest of all lines above
 
-The envelope is the JSON form of a message (core/codec/document.py), which loses nothing. A file without its last line
-was cut, one with another sum was changed: neither is imported. The sum is also the name under which an import is known.
+The envelope is the JSON form of a message (core/codec/document.py), which is lossless. A file without its last line is
+truncated, and a file with another digest was changed: neither is imported. The digest also identifies an import, so
+that the same file is imported once.
 """
 
 import base64
@@ -25,7 +26,7 @@ from unibus.limits import BODY_BYTES_MAX, PRIORITY_MAX
 
 VERSION: Final = 1
 LINE_BYTES_MAX: Final = 8 * BODY_BYTES_MAX + 2**20
-"""One byte of a body may be six letters in JSON."""
+"""One byte of a body may take six characters in JSON."""
 
 Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -45,8 +46,9 @@ class EntityLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageLine(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Instants are nanoseconds since 1970. `enqueued_ns` and `first_delivered_ns` are for readers: an import stores
-    the message anew. `sequence` is what it was, and only a message that was deferred is told about it."""
+    """Instants are nanoseconds since 1970. `enqueued_ns` and `first_delivered_ns` are for information: an import
+    enqueues the message again. `sequence` is that of the exported store; an import uses it only for deferred messages.
+    """
 
     message: str
     state: str
@@ -89,16 +91,18 @@ _read_end: Final = msgspec.json.Decoder(ExportEnd).decode
 
 
 def overlay_text(overlay: HeaderOverrides | None) -> HeaderOverrides | None:
-    """Headers with the tags that JSON needs: it has no bytes."""
+    """The headers with type tags for JSON, which has no bytes."""
     return None if overlay is None else {name: tagged(untagged(value), False) for name, value in overlay.items()}
 
 
 def overlay_of(text: HeaderOverrides | None) -> HeaderOverrides | None:
-    """As a store keeps them."""
+    """The headers with the type tags of a store."""
     try:
         return None if text is None else {name: tagged(untagged(value), True) for name, value in text.items()}
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise DecodeError(f"the headers of a message cannot be read: {error!s:.200}", "the file was changed") from error
+        raise DecodeError(
+            f"the headers of a message cannot be decoded: {error!s:.200}", "the file was changed: export again"
+        ) from error
 
 
 def text_of(state: bytes) -> str:
@@ -109,12 +113,14 @@ def bytes_of(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise DecodeError(f"the state of a session is no base64: {error}", "the file was changed") from error
+        raise DecodeError(
+            f"the state of a session is not valid base64: {error}", "the file was changed: export again"
+        ) from error
 
 
 @dataclass
 class Contents:
-    """What an export holds. `digest` is its sum."""
+    """The contents of an export. `digest` is the SHA-256 of its lines without the last one."""
 
     at: str = ""
     entities: list[EntityLine] = field(default_factory=list)
@@ -124,12 +130,12 @@ class Contents:
 
     @property
     def total(self) -> int:
-        """The steps of an import, beside the entities."""
+        """The number of import steps after the entities are created."""
         return self.messages + self.sessions
 
 
 def checked_contents(file: BinaryIO) -> Contents:
-    """Read all of it once, from where the file stands. DecodeError says what is wrong with it."""
+    """Read the whole file from its current position and verify it. DecodeError says what is wrong."""
     contents = Contents()
     digest = hashlib.sha256()
     first = _line(file, 1)
@@ -147,11 +153,11 @@ def checked_contents(file: BinaryIO) -> Contents:
             contents.messages += 1
         else:
             contents.sessions += 1
-    raise DecodeError("the export was cut: its last line is missing", "export again, or copy the file again")
+    raise DecodeError("the export is truncated: its last line is missing", "export again, or copy the file again")
 
 
 def steps_of(file: BinaryIO) -> Iterator[MessageLine | SessionLine]:
-    """The messages and states of an export that was checked."""
+    """The messages and session states of an export that was verified."""
     _line(file, 1)
     for number, raw in _lines(file):
         if raw.startswith(_END):
@@ -168,9 +174,12 @@ def line_of(raw: bytes, number: int) -> Line:
                 return read(raw)
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise DecodeError(
-                    f"line {number} of the export cannot be read: {error!s:.200}", "it was changed"
+                    f"line {number} of the export cannot be decoded: {error!s:.200}",
+                    "the file was changed: export again",
                 ) from error
-    raise DecodeError(f"line {number} of the export is of no kind that is known here", "it may be of a newer version")
+    raise DecodeError(
+        f"line {number} of the export has an unknown kind", "a newer version may have written it: upgrade unibus"
+    )
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -182,7 +191,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 def _line(file: BinaryIO, number: int) -> bytes:
     raw = file.readline(LINE_BYTES_MAX)
     if raw and not raw.endswith(b"\n"):
-        what = "is longer than any message" if len(raw) >= LINE_BYTES_MAX else "was cut"
+        what = "is longer than any message can be" if len(raw) >= LINE_BYTES_MAX else "is truncated"
         raise DecodeError(f"line {number} of the export {what}", "export again, or copy the file again")
     return raw
 
@@ -191,10 +200,11 @@ def _header(raw: bytes) -> Header:
     try:
         header = _read_header(raw)
     except (msgspec.DecodeError, ValueError) as error:
-        raise DecodeError("this is no export of unibus", "`unibus export` writes one") from error
+        raise DecodeError("the file is not an export of unibus", "`unibus export` writes one") from error
     if header.unibus_export != VERSION:
         raise DecodeError(
-            f"the export is of version {header.unibus_export}, this program reads {VERSION}", "upgrade unibus"
+            f"the export has format version {header.unibus_export}, this program reads version {VERSION}",
+            "upgrade unibus",
         )
     return header
 
@@ -203,11 +213,11 @@ def _check_end(file: BinaryIO, raw: bytes, contents: Contents, digest: str) -> N
     try:
         end = _read_end(raw)
     except (msgspec.DecodeError, ValueError) as error:
-        raise DecodeError("the last line of the export cannot be read", "export again") from error
+        raise DecodeError("the last line of the export cannot be decoded", "export again") from error
     if end.sha256 != digest:
-        raise DecodeError("the export was changed: its sum is another one", "export again, or copy the file again")
+        raise DecodeError("the export was changed: its digest does not match", "export again, or copy the file again")
     if (end.entities, end.messages, end.sessions) != (len(contents.entities), contents.messages, contents.sessions):
-        raise DecodeError("the export does not hold what its last line says", "export again")
+        raise DecodeError("the counts in the last line of the export do not match its lines", "export again")
     if file.read(1):
-        raise DecodeError("there is more after the last line of the export", "import one file at a time")
+        raise DecodeError("the export has data after its last line", "import one file at a time")
     contents.digest = digest

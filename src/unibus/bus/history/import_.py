@@ -1,14 +1,15 @@
-"""Reading an export (export_lines.py) into a store: every message once, whatever happens on the way.
+"""Imports an export (export_lines.py) into a store: every message exactly once, also after a crash.
 
-Messages go in as batches, and each batch carries the position up to which the import has come: both are written, or
-neither. The position has the name of the file's content, so the same import again goes on where it was stopped, and one
-that is complete says so. Nothing is changed before the whole file and every entity has been looked at.
+Messages are stored in batches, and each batch also advances the position of the import: both are written, or neither.
+The name of the position is the digest of the file, so the same import again continues where it was stopped, and a
+complete one is recognised. Nothing is changed before the whole file and every entity has been checked.
 
-    active, locked      waits, with its count of deliveries
-    scheduled           keeps its time
-    deferred            waits, and the header `DeferredSequence` tells the sequence it had: it could only be received
-                        by that, and it has another one now
-    dead letters        stand among the dead letters, with their record
+    exported as         imported as
+    active, locked      active, with its delivery count
+    scheduled           scheduled for the same time
+    deferred            active; the header `DeferredSequence` has its old sequence, because a consumer that stored this
+                        number to receive the message could not find it otherwise
+    dead-lettered       dead-lettered, with its record
 """
 
 import time
@@ -40,6 +41,7 @@ from unibus.core.lifecycle.envelope import send_of
 from unibus.core.lifecycle.state.entity import KIND_NAMES, QUEUE, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
 from unibus.core.lifecycle.state.settings import DEFAULTS, checked_settings, shown
 from unibus.core.lifecycle.state.states import DEFERRED, GONE, STATE_NAMES
+from unibus.counting import counted
 from unibus.errors import DecodeError, EntityExists, PositionMoved, SessionLocked
 from unibus.stores.seam.store import EntityInfo, Store
 
@@ -47,11 +49,11 @@ BATCH: Final = 500
 BATCH_BYTES: Final = 4_000_000
 STATUS: Final = "status"
 DEFERRED_HEADER: Final = "DeferredSequence"
-LOOK_AGAIN_S: Final = 0.1
+SESSION_POLL_S: Final = 0.1
 _CONSUMER: Final = "import"
 
 POSITION: Final = "import/"
-"""What the names of positions of imports begin with."""
+"""The prefix of the names of positions of imports."""
 
 LOCK: Final = "lock_duration"
 _KINDS: Final = {KIND_NAMES[kind]: kind for kind in (QUEUE, TOPIC, SUBSCRIPTION)}
@@ -61,32 +63,35 @@ Progress = Callable[[int, int], None]
 
 
 class ImportTarget(Protocol):
-    """Where an import goes: a store that is open in this process, or a server.
+    """The target of an import: a store that is open in this process, or a server.
 
-    `name` is the position of the import and `before` where it is: PositionMoved, and nothing changed, if it is not.
+    `name` is the position of the import and `before` its expected value. If it has another value, PositionMoved is
+    raised and nothing is changed: another run of the same import is active.
     """
 
     def position(self, name: str) -> int: ...
 
     def declare(self, lines: list[EntityLine]) -> None:
-        """Create what is missing. EntityExists, before anything is created, names all that differs."""
+        """Create missing entities. EntityExists names all that differ; nothing is created then."""
 
     def store(self, name: str, before: int, lines: list[MessageLine]) -> None:
-        """One batch with its position: all of it or nothing."""
+        """Store one batch and advance the position, atomically."""
 
     def set_state(self, name: str, before: int, line: SessionLine) -> bool:
-        """The same for the state of a session. False: it has another state, and keeps it. SessionLocked at once."""
+        """The same for the state of a session. False if the session has another state already, which it keeps.
+        SessionLocked if a receiver has the session."""
 
     def finish(self, name: str, before: int, lines: list[EntityLine]) -> None:
-        """Disable what was disabled, which would not have let the import in, and make the last step."""
+        """Disable the entities that were disabled (they would have refused the import), and advance the position to
+        its last value."""
 
 
 class Importing:
-    """One run. `done` and `total` count messages and sessions' states; `before` is what earlier runs had done."""
+    """One run. `done` and `total` count messages and session states; `before` is what earlier runs have done."""
 
     def __init__(self, target: ImportTarget, contents: Contents, progress: Progress, batch: int = BATCH) -> None:
         self.total = contents.total
-        self.kept_states: list[tuple[str, str]] = []  # Sessions that had a state of their own, and keep it.
+        self.kept_states: list[tuple[str, str]] = []  # Sessions that had another state already, and keep it.
         self._target = target
         self._contents = contents
         self.progress = progress
@@ -96,11 +101,11 @@ class Importing:
 
     @property
     def is_complete(self) -> bool:
-        """One more than all steps: an import of entities alone has an end, too."""
+        """The last step counts as one more, so that an import of entities alone can be complete, too."""
         return self.done > self.total
 
     def run(self, file: BinaryIO) -> None:
-        """The file stands at its beginning. What is done already is passed over."""
+        """Import from the beginning of the file. Steps of earlier runs are skipped."""
         if self.is_complete:
             return
         self._target.declare(self._contents.entities)
@@ -120,7 +125,7 @@ class Importing:
         size = 0
         for number, step in enumerate(steps_of(file)):
             if number < self.before:
-                continue
+                continue  # An earlier run has stored it: the position says so.
             if isinstance(step, SessionLine):
                 if lines:
                     yield lines
@@ -136,23 +141,23 @@ class Importing:
             yield lines
 
     def _set_state(self, line: SessionLine) -> None:
-        """An import that was killed may hold the session still: for as long as a lock lasts."""
-        ends_s = time.monotonic() + self._lock_s(line.session) + 10 * LOOK_AGAIN_S
+        """Wait for the session if it is locked: an import that was killed holds it until its lock expires."""
+        ends_s = time.monotonic() + self._lock_s(line.session) + 10 * SESSION_POLL_S
         while True:
             try:
                 is_set = self._target.set_state(self._name, self.done, line)
             except SessionLocked as error:
                 if time.monotonic() > ends_s:
-                    hint = "stop its receiver, and import again: it goes on from here"
+                    hint = "stop its receiver, and import again: the import continues from here"
                     raise SessionLocked(error.what, hint) from error
-                time.sleep(LOOK_AGAIN_S)
+                time.sleep(SESSION_POLL_S)
             else:
                 if not is_set:
                     self.kept_states.append((line.session, line.id))
                 return
 
     def _lock_s(self, entity: str) -> float:
-        """Of the entity in the file: where the import goes it has the same settings."""
+        """The lock duration of the entity, from the file: the target has the same settings."""
         found = [line.settings.get(LOCK) for line in self._contents.entities if line.entity == entity]
         lock_s = found[0] if found and found[0] is not None else DEFAULTS[LOCK]
         assert isinstance(lock_s, (int, float))
@@ -160,7 +165,7 @@ class Importing:
 
 
 class StoreTarget:
-    """A store that is open in this process. It waits for the store: not for an event loop."""
+    """A store that is open in this process. Its methods block: do not call them on an event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -177,8 +182,10 @@ class StoreTarget:
 
     def set_state(self, name: str, before: int, line: SessionLine) -> bool:
         state = bytes_of(line.state)
+        # Only the holder of a session's lock may write its state; the lock is released in the batch that advances the
+        # position, so a crash leaves either both undone or both done.
         lock = self._store.accept(line.session, line.id, _CONSUMER).wait()
-        assert lock is not None  # It was asked for by its id.
+        assert lock is not None  # None is only possible for "any session".
         leave = SessionCommand(LEAVE_SESSION, lock.entity, lock.session_id, lock.token)
         here = self._store.session_state(lock).wait()
         commands: list[Command] = [leave, Advance(name, before, before + 1)]
@@ -189,20 +196,21 @@ class StoreTarget:
         try:
             self._store.apply(commands).wait()
         except PositionMoved:
-            self._store.apply([leave]).wait()
+            self._store.apply([leave]).wait()  # The batch did not release the session.
             raise
         return here is None or here == state
 
     def finish(self, name: str, before: int, lines: list[EntityLine]) -> None:
+        # Disabling is idempotent: after a crash between these batches, the next run repeats it.
         for command in disabling(lines):
             self._store.apply([command]).wait()
         self._store.apply([Advance(name, before, before + 1)]).wait()
 
 
 def command_of(line: MessageLine) -> Send:
-    """The message as it was there."""
+    """The send that stores the message with its exported state."""
     if line.state not in _STATES:
-        raise DecodeError(f"{line.state!r:.40} is no state of a message", f"one of {', '.join(_STATES)}")
+        raise DecodeError(f"{line.state!r:.40} is not a state of a message", f"use one of {', '.join(_STATES)}")
     message = decode_json(bytes(line.envelope))
     command = send_of(message, line.message)
     overlay = overlay_of(line.overlay)
@@ -218,7 +226,7 @@ def command_of(line: MessageLine) -> Send:
 
 
 def declare_all(store: Store, lines: list[EntityLine]) -> None:
-    """Create what is missing, enabled. EntityExists, before anything is created, names all that differs."""
+    """Create missing entities, enabled. EntityExists names all that differ; nothing is created then."""
     infos = {info.name.casefold(): info for info in store.entities().wait()}
     commands: list[Declare] = []
     problems: list[str] = []
@@ -231,15 +239,15 @@ def declare_all(store: Store, lines: list[EntityLine]) -> None:
             problems += conflicts(here, line)
     if problems:
         raise EntityExists(
-            f"{len(problems)} of the entities are here already, and are others: {'; '.join(problems)}",
-            "make them alike with update_entity, or import into another store",
+            f"the file has {counted(len(problems), 'conflict')} with existing entities: {'; '.join(problems)}",
+            "make them equal with update_entity, or import into another store",
         )
     for command in commands:
         store.apply([command]).wait()
 
 
 def _declare(line: EntityLine) -> Declare:
-    """Without its status: an entity that is disabled would not let the import in."""
+    """Without its status: a disabled entity would refuse the import. `disabling` sets it at the end."""
     settings = checked_settings(line.settings)
     settings.pop(STATUS, None)
     kind = _kind(line)
@@ -247,21 +255,23 @@ def _declare(line: EntityLine) -> Declare:
 
 
 def _name(line: EntityLine) -> str:
-    """As channels may be called. The dead-letter queues and the namespace have no lines."""
+    """The checked name. Dead-letter queues and the namespace have no lines of their own."""
     topic, mark, own = line.entity.rpartition(f"/{SUBSCRIPTIONS}/")
     if bool(mark) != (line.kind == KIND_NAMES[SUBSCRIPTION]):
-        raise DecodeError(f"{line.entity!r:.80} is no name of a {line.kind}", "the file was changed")
+        raise DecodeError(
+            f"{line.entity!r:.80} cannot be the name of a {line.kind}", "the file was changed: export again"
+        )
     return f"{checked_name(topic)}{mark}{checked_name(own)}" if mark else checked_name(own)
 
 
 def _kind(line: EntityLine) -> int:
     if line.kind not in _KINDS:
-        raise DecodeError(f"{line.entity!r:.80} is a {line.kind!r:.40}, which is not known here", "upgrade unibus")
+        raise DecodeError(f"{line.entity!r:.80} has the unknown kind {line.kind!r:.40}", "upgrade unibus")
     return _KINDS[line.kind]
 
 
 def disabling(lines: list[EntityLine]) -> list[Declare]:
-    """What is left for the end: the status of entities that were disabled."""
+    """The commands that set the status of disabled entities, after all messages are stored."""
     found = [(line, checked_settings(line.settings)) for line in lines]
     return [
         Declare(line.entity, _kind(line), {STATUS: settings[STATUS]}, True)
@@ -272,11 +282,12 @@ def disabling(lines: list[EntityLine]) -> list[Declare]:
 
 def conflicts(here: EntityInfo, line: EntityLine) -> list[str]:
     if here.kind != line.kind or here.name != line.entity:
-        return [f"{line.entity!r} is a {line.kind} in the file, and {here.name!r} a {here.kind} here"]
+        return [f"{line.entity!r} is a {line.kind} in the file and {here.name!r} is a {here.kind} in the store"]
     there = {**DEFAULTS, **line.settings}
-    told, told_there = shown(here.settings), shown(there)
+    # Compared are the real values; shown are those without secrets.
+    shown_here, shown_there = shown(here.settings), shown(there)
     return [
-        f"{name} of {here.name!r} is {told[name]!r} here and {told_there[name]!r} in the file"
+        f"{name} of {here.name!r} is {shown_here[name]!r} in the store and {shown_there[name]!r} in the file"
         for name in DEFAULTS
         if here.settings[name] != there[name] and name != STATUS
     ]

@@ -1,15 +1,15 @@
-"""Where a message went and why it did not arrive: its events, put together to one tree.
+"""Reconstructs the path of one message, and why it was not delivered: a tree from the events of its history.
 
-A message may be in many places: a topic hands copies to its subscriptions, a queue forwards, what failed goes to the
-dead letters and from there to somewhere else. Each place is a Copy, with the steps that happened there and the copies
-that went on from it. A decision writes its events depth first and one after the other, which is how the tree can be put
-together again. Only the sequence of events counts: many of them may have the same time.
+A message may be in many entities: a topic copies it to its subscriptions, a queue forwards it, a failure moves it to a
+dead-letter queue, and a recovery from there to another entity. Each stay in an entity is a TracedCopy, with its steps
+and the copies that were made from it. One change of the store writes its events depth first and without a gap, so their
+order gives the tree back. Only the sequence of events counts: many may have the same time.
 
-    what went through an entity is followed by as many arrivals as it says
-    an arrival that names its source belongs to that
-    what arrived just before something left (dead letter, move, route) is where it went
-    a duplicate just behind a queue or subscription that nothing went on from is what a forward came to
-    an arrival in a dead-letter queue with a refusal is what the entity of that queue did not accept
+    a "published" event is followed by as many arrivals as its `copies` says
+    an arrival that names its source is a child of that source
+    an arrival just before a departure (dead_lettered, moved, routed) is where the message went
+    a duplicate just after a queue or subscription that passed on no copy is the target of its forward
+    an arrival in a dead-letter queue with a refusal was not accepted by the entity of that queue
 """
 
 from collections.abc import Callable, Iterator
@@ -50,22 +50,22 @@ _ENDS: Final[dict[str, str]] = {
 }
 _ROUTES: Final = frozenset({"published", "routed"})
 _REASONS: Final[dict[str, str]] = {
-    "expired": "its time-to-live was over before anybody received it",
+    "expired": "its time-to-live expired before it was received",
     "cancelled": "the scheduled message was cancelled",
-    "duplicate": "it was sent before, and known by its id or dedup key",
+    "duplicate": "it is a duplicate of an earlier message with its id or dedup key",
 }
 _STATES: Final[dict[int, tuple[str, str]]] = {
-    ACTIVE: (WAITING, "nobody has received it yet"),
-    LOCKED: (IN_FLIGHT, "a consumer has it, and has not settled it yet"),
-    SCHEDULED: (WAITING, "its time has not come yet"),
-    DEFERRED: (WAITING, "it was deferred: only receive_deferred gives it"),
+    ACTIVE: (WAITING, "no consumer has received it yet"),
+    LOCKED: (IN_FLIGHT, "a consumer has received it and not settled it yet"),
+    SCHEDULED: (WAITING, "its scheduled time is in the future"),
+    DEFERRED: (WAITING, "it was deferred: receive it with receive_deferred"),
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class TraceStep:
-    """One thing that happened to a copy, in words."""
+    """One event of a copy, with a text for humans."""
 
     at: datetime
     kind: str
@@ -75,9 +75,9 @@ class TraceStep:
 
 @dataclass
 class TracedCopy:
-    """The message in one place. `reason` says why it was not delivered from there, where it was not.
+    """The message in one entity. `reason` says why it was not delivered there, if it was not.
 
-    `declined` are the subscriptions of a topic that got no copy, each with the reason.
+    `declined` lists the subscriptions of a topic that got no copy, each with the reason.
     """
 
     channel: str
@@ -96,7 +96,7 @@ class TracedCopy:
 
 @dataclass
 class MessageTrace:
-    """What history has about one message. Empty, and falsy, if it has nothing (any more)."""
+    """The history of one message. Empty, and false, if history has no event of it (any more)."""
 
     message_id: str
     events: list[Event]
@@ -106,47 +106,49 @@ class MessageTrace:
         return bool(self.events)
 
     def copies(self) -> list[TracedCopy]:
-        """Every place, in the order of the tree."""
+        """All copies, depth first."""
         return [copy for root in self.roots for copy in root.walk()]
 
     def not_delivered(self) -> list[tuple[str, str]]:
-        """Where it has not been completed (yet), and why. A dead letter that was brought back and completed is none."""
+        """(entity, reason) where it is not completed. A dead-lettered copy that was recovered and completed is not
+        listed."""
         found: list[tuple[str, str]] = []
         for copy in self.copies():
-            if copy.reason and not _was_mended(copy):
+            if copy.reason and not _was_recovered(copy):
                 found.append((copy.channel, copy.reason))
             found += copy.declined
         return found
 
     @property
     def status(self) -> str:
-        """Completed when every copy is; else the first trouble, or that somebody still has it to do."""
-        known = [copy for copy in self.copies() if copy.outcome != PASSED_ON and not _went_on(copy)]
-        stored = [copy for copy in known if copy.sequence] or known  # A duplicate says nothing of the first.
-        ends = [DEAD if _is_dead(copy) else copy.outcome for copy in stored]
+        """COMPLETED if every copy is; else the most serious outcome of a copy, DEAD first."""
+        known = [copy for copy in self.copies() if copy.outcome != PASSED_ON and not _was_passed_on(copy)]
+        stored = [copy for copy in known if copy.sequence] or known  # A duplicate does not change the first message.
+        ends = [DEAD if _is_dead_lettered(copy) else copy.outcome for copy in stored]
         for outcome in (DEAD, IN_FLIGHT, WAITING, NOT_DELIVERED, GONE, UNKNOWN):
             if outcome in ends:
                 return outcome
         return COMPLETED if ends else UNKNOWN
 
 
-def _went_on(copy: TracedCopy) -> bool:
+def _was_passed_on(copy: TracedCopy) -> bool:
+    """A dead-lettered copy whose copy in the dead-letter queue is known: the latter counts."""
     return copy.outcome == DEAD and bool(copy.children)
 
 
-def _is_dead(copy: TracedCopy) -> bool:
-    """A letter that waits among the dead waits for an operator, not for a consumer."""
+def _is_dead_lettered(copy: TracedCopy) -> bool:
+    """A message that waits in a dead-letter queue waits for an operator, not for a consumer."""
     return is_sub_queue(copy.channel) and copy.outcome in (WAITING, IN_FLIGHT)
 
 
-def _was_mended(copy: TracedCopy) -> bool:
+def _was_recovered(copy: TracedCopy) -> bool:
     return copy.outcome == DEAD and any(each.outcome == COMPLETED for each in copy.walk())
 
 
 def trace_of(
     message_id: str, events: list[Event], find: Find, entities: Callable[[], list[EntityInfo]]
 ) -> MessageTrace:
-    """`find` gives what is still held at a place (channel, sequence), `entities` what there is now."""
+    """Build the trace. `find` gives the stored message of an (entity, sequence), `entities` the present entities."""
     tree = _TraceTree(entities)
     for event in events:
         tree.add(event)
@@ -154,20 +156,21 @@ def trace_of(
         _conclude(copy, find)
     for copy in tree.copies:
         _explain_refusal(copy)
-    _ask_who_declined([copy for copy in tree.copies if copy.steps[-1].kind in _ROUTES], entities)
+    _find_declining([copy for copy in tree.copies if copy.steps[-1].kind in _ROUTES], entities)
     return MessageTrace(message_id, events, tree.roots)
 
 
 class _TraceTree:
+    """Builds the tree from events in the order of history."""
+
     def __init__(self, entities: Callable[[], list[EntityInfo]]) -> None:
         self.roots: list[TracedCopy] = []
         self.copies: list[TracedCopy] = []
         self._entities = entities
         self._places: dict[tuple[str, int], TracedCopy] = {}
-        self._expecting: list[
-            tuple[TracedCopy, int]
-        ] = []  # What went through, and how many arrivals are still to come.
-        # The arrivals that were written last, without a gap, and those of them that nothing before them explains.
+        # A stack of copies that passed through an entity, each with the number of its arrivals that are still to come.
+        self._expecting: list[tuple[TracedCopy, int]] = []
+        # The last arrival of the present run of events without a gap, and the arrivals of the run without a parent.
         self._last: Event | None = None
         self._orphans: list[TracedCopy] = []
 
@@ -187,9 +190,9 @@ class _TraceTree:
             self._renumber(copy, event)
 
     def _is_continued_by(self, event: Event) -> bool:
-        """Whether the event may be of the same decision as the one before it.
+        """Whether the event may belong to the same change of the store as the one before it.
 
-        Only a dead-letter queue that has to be made first comes in between, and that is no event of the message.
+        The only event of others in between is the creation of a dead-letter queue.
         """
         last = self._last
         if last is None or last.ts != event.ts or last.kind not in _ARRIVALS:
@@ -224,10 +227,10 @@ class _TraceTree:
         return self._places.get((attrs.get("source", ""), _number(event, "source_sequence")))
 
     def _forwarder(self, event: Event) -> TracedCopy | None:
-        """What went through an entity just before, and was forwarded to where it is a duplicate.
+        """The copy that passed through an entity just before and was forwarded to an entity where it is a duplicate.
 
-        A topic that no subscription of takes the message has no copies either. Of a queue or a subscription, what goes
-        through without a copy is always a forward to a duplicate, whatever its settings are by now.
+        A topic without a matching subscription passes on no copy either. But if a queue or a subscription passes on no
+        copy, it has always forwarded to a duplicate, whatever its settings are now.
         """
         last = self._last
         if last is None or last.kind != "published" or _number(last, "copies") or last.seq + 1 != event.seq:
@@ -238,16 +241,16 @@ class _TraceTree:
         return self._places.get((last.channel, last.sequence)) if forwards else None
 
     def _adopt(self, copy: TracedCopy, event: Event) -> None:
-        """What just arrived elsewhere, and names no source, came from here.
+        """Make an arrival without a source a child of the copy that departs just after it.
 
-        That is one copy at most: what went through a topic or an entity that forwards, or an edited message. Another
-        message of the same id that was sent just before was sent, and did not go through.
+        That is one copy at most: one that passed through a topic or a forwarding entity, or an edited message. A
+        message with the same id that was sent just before has a "sent" event, not a "published" one.
         """
         others = [orphan for orphan in self._orphans if orphan is not copy]
         if not others or (event.kind != "moved" and others[-1].steps[-1].kind != "published"):
             return
         if event.kind != "dead_lettered" and any(child is self.copies[-1] for child in copy.children):
-            return  # Its one arrival is known by its source.
+            return  # Its one arrival is already a child, because it names its source.
         self.roots.remove(others[-1])
         copy.children.append(others[-1])
 
@@ -261,7 +264,7 @@ def _number(event: Event, name: str) -> int:
 
 
 def _conclude(copy: TracedCopy, find: Find) -> None:
-    """How it ended, or what it waits for."""
+    """Set the outcome: how the copy ended, or what it waits for."""
     last = next((step.event for step in reversed(copy.steps) if step.kind != "forgotten"), copy.steps[-1].event)
     if last.kind in _ENDS:
         copy.outcome = _ENDS[last.kind]
@@ -269,24 +272,25 @@ def _conclude(copy: TracedCopy, find: Find) -> None:
         if last.kind == "dead_lettered":
             copy.reason = last.reason or ""
         elif last.kind == "purged":
-            copy.reason = f"removed by hand: {last.reason}"
+            copy.reason = f"removed by an operator: {last.reason}"
     elif last.kind == "published":
         copy.outcome = PASSED_ON if _number(last, "copies") or copy.children else NOT_DELIVERED
-        copy.reason = "" if copy.outcome == PASSED_ON else "never routed: nobody was subscribed, or no filter matched"
+        copy.reason = "" if copy.outcome == PASSED_ON else "not routed: there was no subscription, or no filter matched"
     else:
         entry = find(copy.channel, copy.sequence)
         if entry is None:
-            copy.outcome, copy.reason = GONE, "its queue was deleted, or history has forgotten the rest"
+            copy.outcome, copy.reason = GONE, "its queue was deleted, or history was pruned"
         else:
             copy.outcome, copy.reason = _STATES[entry.state]
             if last.kind == "delivered" and entry.state == ACTIVE:
-                copy.reason = "its lock has ended, and it waits again"
+                copy.reason = "its lock expired, and it waits for redelivery"
             elif last.kind == "returned":
-                copy.reason = f"it came back ({last.reason}) and waits again"
+                copy.reason = f"it was returned ({last.reason}) and waits for redelivery"
 
 
 def _explain_refusal(copy: TracedCopy) -> None:
-    """A message that went into the dead letters of an entity instead of through it, or instead of further on."""
+    """Give the reason of a message that an entity moved to its dead-letter queue instead of accepting or forwarding
+    it."""
     for child in copy.children:
         refusal = _refusal(child.steps[0].event) if child.channel == sub_queue(copy.channel) else ""
         if refusal and copy.outcome == DEAD:
@@ -299,8 +303,8 @@ def _refusal(event: Event) -> str:
     return (event.attrs or {}).get("refusal", "")
 
 
-def _ask_who_declined(copies: list[TracedCopy], entities: Callable[[], list[EntityInfo]]) -> None:
-    """A subscription that was there and got nothing had no rule that wanted the message."""
+def _find_declining(copies: list[TracedCopy], entities: Callable[[], list[EntityInfo]]) -> None:
+    """Fill in `declined`: a subscription that existed and got no copy had no matching rule."""
     infos = entities() if copies else []
     for copy in copies:
         prefix = subscription_path(copy.channel, "")
@@ -313,27 +317,27 @@ def _ask_who_declined(copies: list[TracedCopy], entities: Callable[[], list[Enti
                 since = "; its settings were changed since" if info.updated_ns > at_ns else ""
                 copy.declined.append((info.name, f"no rule matched{since}"))
         if copy.declined and copy.outcome == NOT_DELIVERED:
-            copy.reason = "never routed: no filter matched"
+            copy.reason = "not routed: no filter matched"
 
 
 _WORDS: Final[dict[str, str]] = {
     "sent": "sent, {size}",
     "scheduled": "scheduled for {visible}",
-    "published": "went through, {copies}",
+    "published": "routed, {copies}",
     "copied": "arrived",
     "delivered": "delivered to {consumer} (delivery {count})",
-    "returned": "came back: {reason}",
+    "returned": "returned: {reason}",
     "deferred": "deferred",
-    "activated": "its time came, now #{new_sequence}",
+    "activated": "scheduled time reached, now #{new_sequence}",
     "completed": "completed by {consumer} (delivery {count})",
     "cancelled": "cancelled",
     "expired": "expired",
     "dead_lettered": "dead-lettered: {reason}",
-    "routed": "went on",
+    "routed": "forwarded",
     "duplicate": "refused as a duplicate",
-    "purged": "removed by hand: {reason}",
+    "purged": "removed by an operator: {reason}",
     "moved": "{action} to {target}",
-    "forgotten": "taken out of history",
+    "forgotten": "removed from history",
 }
 
 

@@ -1,1 +1,1 @@
-"""What operators do with a running bus, without any transport: records, and functions over an open store."""
+"""Operations for operators of a running bus, independent of any transport: records, and functions on an open store."""

@@ -1,6 +1,6 @@
-"""Work beside the event loop: encoding messages, and whatever waits for a store or reads from a disk.
+"""Runs work outside of the event loop: encoding many messages, waiting for a store, reading from disk.
 
-A server has one loop for all its clients, and nothing may hold it for more than a few milliseconds.
+A server has one loop for all its clients, and nothing may block it for more than a few milliseconds.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ T = TypeVar("T")
 
 INLINE_BYTES: Final = 128 * 1024
 INLINE_COUNT: Final = 50
-"""Messages up to both are encoded on the loop in about a millisecond; more of them in a thread."""
+"""Messages within both limits are encoded on the loop, in about a millisecond; more of them in a thread."""
 
 
 async def encoded_aside(size_bytes: int, count: int, call: Callable[[], T]) -> T:
-    """Call it here for a few small messages, in a thread for many or large ones."""
+    """Run `call` on the loop for a few small messages, in a thread for many or large ones."""
     if size_bytes <= INLINE_BYTES and count <= INLINE_COUNT:
         return call()
     return await asyncio.to_thread(call)
 
 
 def begin_in_thread(name: str, call: Callable[[], T]) -> "asyncio.Future[T]":
-    """Begin work that may take long in a thread of its own. Those of `asyncio.to_thread` are few, and for short work.
+    """Start work that may take long in its own thread. The threads of `asyncio.to_thread` are few, and for short work.
 
-    A caller that abandons the future has to end the work itself: a thread cannot be cancelled.
+    A caller that abandons the future must end the work itself: a thread cannot be cancelled.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

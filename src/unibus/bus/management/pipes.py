@@ -1,9 +1,9 @@
-"""Bytes from a thread that produces them to a loop that sends them, with few of them in between.
+"""A bounded pipe of bytes from a producer thread to the event loop.
 
-    thread: produce(put) ── put waits for room ──▶ pieces ──▶ loop: async for piece in pipe
+    thread: produce(put) ── put blocks while the pipe is full ──▶ pieces ──▶ loop: async for piece in pipe
 
-A consumer that leaves (`close`) ends the producer at its next piece: `put` raises. So does one that takes nothing for
-STALL_S: what the producer reads must not be held open for a client that does not read.
+A consumer that closes the pipe ends the producer at its next piece: `put` raises. So does a consumer that takes nothing
+for STALL_S seconds: the producer holds a read transaction, which must not stay open for a client that does not read.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ log = logging.getLogger("unibus")
 
 PIECE_BYTES: Final = 64 * 1024
 PIECES_MAX: Final = 16
-"""A megabyte on its way, and what the producer puts at once."""
+"""At most a megabyte is in the pipe, and in addition the data of one `put`."""
 
 STALL_S: Final = 60.0
 
@@ -33,18 +33,18 @@ class ConsumerLeft(Exception):
 
 
 class Pipe:
-    """Made on the loop; `begin` starts the thread."""
+    """Created on the loop; `begin` starts the thread."""
 
     def __init__(self) -> None:
         self._loop: Final = asyncio.get_running_loop()
-        self._room: Final = threading.Semaphore(PIECES_MAX)
+        self._free: Final = threading.Semaphore(PIECES_MAX)
         self._pieces: asyncio.Queue[bytes | BaseException | None] = asyncio.Queue()
         self._is_closed = False
         self._open: list[bytes] = []
         self._size = 0
 
     def begin(self, name: str, produce: Callable[[Put], None]) -> "asyncio.Future[None]":
-        """The future is done when the thread is: whatever the producer had open is closed then."""
+        """Start the producer. The future is done when the thread has ended: then its resources are closed."""
         return begin_in_thread(name, partial(self._run, produce))
 
     # In the thread
@@ -68,16 +68,16 @@ class Pipe:
             self._flush()
 
     def _flush(self) -> None:
-        """In slices: a message of 100 MB must not be on its way as often as there is a place for a piece."""
+        """In slices of PIECE_BYTES: whole messages of 100 MB as pieces would not bound the memory of the pipe."""
         piece = memoryview(b"".join(self._open))
         self._open, self._size = [], 0
         for start in range(0, len(piece), PIECE_BYTES):
             self._pass_on(bytes(piece[start : start + PIECE_BYTES]))
 
     def _pass_on(self, piece: bytes) -> None:
-        if not self._room.acquire(timeout=STALL_S):
-            log.warning("a stream was ended: its client took nothing for %d s", STALL_S)
-            stalled = RequestTimeout(f"the client took nothing for {STALL_S:g} s", "read it without a pause")
+        if not self._free.acquire(timeout=STALL_S):
+            log.warning("a stream was ended because its client read nothing for %d s", STALL_S)
+            stalled = RequestTimeout(f"the client read nothing for {STALL_S:g} s", "read the stream without pauses")
             notify_loop(self._loop, partial(self._pieces.put_nowait, stalled))
             raise ConsumerLeft
         if self._is_closed:
@@ -87,22 +87,22 @@ class Pipe:
     # On the loop
 
     async def take(self) -> bytes | None:
-        """The next piece, None at the end; what the producer has raised."""
+        """The next piece, None at the end. Raises what the producer raised."""
         piece = await self._pieces.get()
         if isinstance(piece, BaseException):
             raise piece
-        self._room.release()
+        self._free.release()
         return piece
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """All pieces, when the first one is there: what the producer raises before it is raised here."""
+        """All pieces, once the first one is ready: an error of the producer before that is raised here."""
         pieces = self._pieces_from(await self.take())
         await anext(pieces)  # A generator that was never entered has no `finally`: nothing would end the producer.
         return pieces
 
     async def _pieces_from(self, first: bytes | None) -> AsyncGenerator[bytes, None]:
-        """It raises where the producer fails: who sends the pieces has to cut its answer, whose end would say that it
-        is whole."""
+        """Raises when the producer fails: the sender must then abort its response, because a normal end would mark it
+        as complete."""
         try:
             yield b""
             piece = first
@@ -114,4 +114,4 @@ class Pipe:
 
     def close(self) -> None:
         self._is_closed = True
-        self._room.release()  # A producer that waits for room looks again.
+        self._free.release()  # A blocked producer wakes up and sees `_is_closed`.

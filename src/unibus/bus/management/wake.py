@@ -1,12 +1,12 @@
-"""Waking those who wait for something new on an event loop, from any thread."""
+"""Wakes tasks that wait for a change, from any thread."""
 
 import asyncio
 
 
 class Wake:
-    """Wakes all who wait at this moment, from any thread. For one event loop.
+    """Wakes all tasks that wait at this moment, from any thread. For one event loop.
 
-    A waiter looks first whether there is something new and waits after that, without an await in between.
+    To miss no change, a task first checks its condition and then waits, without an await in between.
     """
 
     def __init__(self) -> None:
@@ -14,23 +14,23 @@ class Wake:
         self._next: asyncio.Future[None] = self._loop.create_future()
 
     def wake(self) -> None:
-        """On the loop."""
+        """Wake all waiters; called on the loop."""
         if not self._next.done():
             self._next.set_result(None)
         self._next = self._loop.create_future()
 
     def wake_soon(self) -> None:
-        """From any thread. Nothing happens once the loop is closed."""
+        """Wake all waiters, from any thread. Does nothing once the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(self.wake)
         except RuntimeError:
             return
 
     def coming(self) -> "asyncio.Future[None]":
-        """Done by the next wake-up. Shared: it is waited for by `asyncio.wait`, and never cancelled."""
+        """A future that the next wake-up resolves. It is shared: wait with `asyncio.wait`, which does not cancel it."""
         return self._next
 
     async def wait(self, timeout_s: float | None) -> bool:
-        """False if nothing came in that time; None waits without end."""
+        """Wait for the next wake-up. False on a timeout; None waits without limit."""
         done, _ = await asyncio.wait([self._next], timeout=timeout_s)
         return bool(done)

@@ -1,1 +1,1 @@
-"""Tracing with OpenTelemetry, for a bus that asks for it."""
+"""Optional tracing with OpenTelemetry."""

@@ -1,7 +1,7 @@
-"""Publishing with a span around it, in memory and into a store.
+"""Publishes with a span around each call, in memory and into a store.
 
-It stands where a bus has its persistent channels (ways.py), takes every publish there is, and hands it on: so a bus
-that is not traced has nothing more to look at. A publish that is refused leaves its message as it was.
+`TracedChannels` takes the place of the persistent channels of a bus (publish_path.py): it accepts every publish and
+passes it on. So a bus that is not traced executes no additional check. A refused publish leaves its message unchanged.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 from opentelemetry.trace import Span
 
-from unibus.bus.api import ready as settled
+from unibus.bus.api import ready
 from unibus.bus.api.bus_operations import BusOperations
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
@@ -32,7 +32,7 @@ Publication = Pending[T] | BlockedResult[T]
 
 
 class TracedChannels:
-    """The Ways of a traced bus. `inner` are those of its store, None for a bus in memory."""
+    """The PublishPath of a traced bus. `inner` is that of its store, None for a bus in memory."""
 
     def __init__(self, spans: Spans, bus: BusOperations, inner: PublishPath | None) -> None:
         self._spans = spans
@@ -72,7 +72,7 @@ class TracedChannels:
     def _stored(
         self, target: Channel, messages: list[Message], publish: Callable[[], Publication[T]]
     ) -> Publication[T]:
-        """The span ends with the store's answer."""
+        """Publish into the store; the span ends when the commit is decided."""
         publishing = _Publish(self._spans, target, messages)
         try:
             publication = publish()
@@ -83,22 +83,22 @@ class TracedChannels:
         return publication
 
     def _posted(self, target: Channel, messages: list[Message], item: object) -> object:
-        """In memory: what the faces do. A loop is given something to await, a thread something to wait for."""
+        """Publish in memory, as the API classes do: an async bus gets an awaitable, a sync bus a resolved Pending."""
         bus = self._bus
         publishing = _Publish(self._spans, target, messages)
         with publishing:
             if self._post(target, messages, item) == FULL:
                 if isinstance(bus, MessageBus):
-                    publishing.goes_on = True
-                    return self._when_room(publishing, bus._publish_when_room(target, messages), item)
+                    publishing.is_blocked = True
+                    return self._wait_for_space(publishing, bus._publish_when_room(target, messages), item)
                 assert isinstance(bus, SyncMessageBus)
                 bus._refused(target, messages, FULL)
         if isinstance(bus, SyncMessageBus):
             return resolved(item)
-        return _given(item, target.sequence & (QUANTUM - 1) == 0 or not isinstance(item, Message))
+        return _ready_result(item, target.sequence & (QUANTUM - 1) == 0 or not isinstance(item, Message))
 
     def _post(self, target: Channel, messages: list[Message], item: object) -> int:
-        """The verdict; FULL only where the publisher may wait for room. Anything else that is no yes is raised."""
+        """The verdict of the channel; FULL only if the publisher may block. Any other refusal is raised."""
         exchange = self._bus._exchange
         if exchange.transactions and self._bus._put_off(target, messages):
             return 0
@@ -109,13 +109,14 @@ class TracedChannels:
             raise exchange.refusal(target, item, verdict)
         return verdict
 
-    async def _when_room(self, publishing: "_Publish", room: Awaitable[object], item: T) -> T:
+    async def _wait_for_space(self, publishing: "_Publish", published: Awaitable[object], item: T) -> T:
+        """Wait until the blocked publish is admitted; the span covers the wait."""
         with publishing:
-            publishing.goes_on = False
-            await room
+            publishing.is_blocked = False
+            await published
         return item
 
-    # The rest is the store's
+    # The rest is passed on to the store's channels
 
     def create(self, name: str, config: ChannelConfig, update: bool) -> bool:
         if self._inner is not None:
@@ -139,7 +140,7 @@ class TracedChannels:
         options: SubscribeOptions,
         module: str | None = None,
     ) -> Subscription:
-        assert self._inner is not None  # Nobody wanted it.
+        assert self._inner is not None  # The bus calls this only after `wants` was true.
         return self._inner.subscribe(target, handler, retry, concurrency, options, module)
 
     def unsubscribe(self, wanted: object) -> bool:
@@ -147,17 +148,18 @@ class TracedChannels:
 
 
 class _Publish:
-    """One publish on its way: its span, and its messages with the context of that span."""
+    """One publish in progress: its span, and its messages with the context of that span."""
 
     def __init__(self, spans: Spans, target: Channel, messages: list[Message]) -> None:
         self.span: Span = spans.sending("publish", target.name, messages)
-        self.goes_on = False  # Somebody else ends it.
+        self.is_blocked = False  # The publish waits for space: `_wait_for_space` ends the span.
         self._before = [(message, message.properties) for message in messages]
         imprint(messages, self.span)
 
     def refused(self, error: BaseException) -> None:
         failed(self.span, error)
         self.span.end()
+        # Nothing was published: a later publish of the same message must not inherit the context of this one.
         for message, properties in self._before:
             message.properties = properties
 
@@ -167,7 +169,7 @@ class _Publish:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is not None:
             self.refused(error)
-        elif not self.goes_on:
+        elif not self.is_blocked:
             self.span.end()
 
 
@@ -177,7 +179,8 @@ def _ended(span: Span, pending: Pending[object]) -> None:
     span.end()
 
 
-def _given(item: object, gives_way: bool) -> Awaitable[object]:
+def _ready_result(item: object, yields: bool) -> Awaitable[object]:
+    """The awaitable of a publish that is done. With `yields`, awaiting it lets other tasks run first."""
     if isinstance(item, Message):
-        return settled.publish_after_others(item) if gives_way else settled.publish(item)
-    return settled.publish_many(cast("list[Message]", item))
+        return ready.publish_after_others(item) if yields else ready.publish(item)
+    return ready.publish_many(cast("list[Message]", item))

@@ -1,4 +1,4 @@
-"""Handlers with a span around each call, and requests with one around each wait."""
+"""Wraps handlers with a span around each call, and requests with a span from the send to the reply."""
 
 from collections.abc import Awaitable
 from contextvars import Token
@@ -19,9 +19,10 @@ from unibus.core.envelope.message import Message
 
 
 def wrap(spans: Spans, consumer: Consumer, entity: str = "") -> None:
-    """Let a consumer's handler run inside of a span from now on. `entity` is its durable subscription, if it has one.
+    """Run the handler of a consumer inside of a span from now on. `entity` is its durable subscription, if any.
 
-    It may be at work: until the new shape is seen too, the new handler is called as the old one was.
+    The consumer may be running in another thread, which may see the new handler before the new shape. Until then it
+    calls the new handler with the arguments of the old one, which `TracedHandler` passes on.
     """
     if isinstance(consumer.handler, TracedHandler):
         return
@@ -33,7 +34,7 @@ def wrap(spans: Spans, consumer: Consumer, entity: str = "") -> None:
 
 
 class TracedHandler:
-    """Stands in the place of a handler, and is equal to it: who unsubscribes a handler means this one."""
+    """Replaces a handler, and is equal to it, so that unsubscribing by the original handler finds this one."""
 
     def __init__(self, spans: Spans, inner: Consumer, entity: str) -> None:
         self._spans = spans
@@ -49,6 +50,7 @@ class TracedHandler:
 
     def __call__(self, *arguments: object) -> object:
         message = arguments[0] if len(arguments) == 1 else None
+        # Replies are part of the span of their request. Other arguments: a call in the old shape (see `wrap`).
         if not isinstance(message, Message) or message.channel.startswith(REPLY_PREFIX):
             return self._inner.handler(*arguments)
         return self._traced(message)
@@ -71,7 +73,7 @@ class TracedHandler:
         group = self._inner.group.name
         span = self._spans.processing(message, message.channel, group, {"earlier attempt": earlier})
         if self._entity:
-            attempts.remember(self._place, message.id, span.get_span_context())  # For its settlement.
+            attempts.remember(self._place, message.id, span.get_span_context())  # The settlement links to it.
         elif earlier is not None:
             attempts.forget(self._place, message.id)
         return span
@@ -99,10 +101,10 @@ class TracedAsyncHandler(TracedHandler):
 
 
 class TracedRequests(Requests):
-    """Stands around the requests of a bus. They keep who waits for what; here is only what each looks like."""
+    """Adds spans to the requests of a bus. `inner` keeps all state of the open requests."""
 
     def __init__(self, spans: Spans, inner: Requests) -> None:
-        # Not those of a Requests: there is one inbox, and it is `inner`'s.
+        # Without super().__init__(): the bus has one inbox for replies, and it is that of `inner`.
         self._spans = spans
         self._inner = inner
         self._begun: dict[OpenRequest, tuple[Span, Token[Context], list[Message]]] = {}
@@ -110,12 +112,12 @@ class TracedRequests(Requests):
     def expect(self, message: Message, answer: Answer) -> OpenRequest:
         replies: list[Message] = []
 
-        def noted(reply: Message) -> None:
+        def record_reply(reply: Message) -> None:
             replies.append(reply)
             answer(reply)
 
         span = self._spans.requesting(message)
-        request = self._inner.expect(message, noted)
+        request = self._inner.expect(message, record_reply)
         token = contexts.attach(trace.set_span_in_context(span))
         self._begun[request] = (span, token, replies)
         return request
@@ -124,12 +126,12 @@ class TracedRequests(Requests):
         self._inner.forget(request)
         begun = self._begun.pop(request, None)
         if begun is None:
-            return  # It began before the bus was traced.
+            return  # The request was sent before the bus was traced.
         span, token, replies = begun
         contexts.detach(token)
         reason = replies[0].headers.get("error_reason") if replies else None
         if not replies:
-            refused(span, "no_reply", "no reply came")
+            refused(span, "no_reply", "no reply was received")
         elif reason is not None:
             refused(span, str(reason), str(replies[0].headers.get("error_text")))
         span.end()

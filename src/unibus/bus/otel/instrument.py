@@ -1,4 +1,4 @@
-"""A traced bus, put together: what knows OpenTelemetry takes the places that a bus has for it."""
+"""Attaches tracing to the extension points of a bus: publish path, handlers, requests and queues."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ from unibus.errors import UsageError
 def attach(bus: BusOperations, tracer_provider: TracerProvider | None) -> None:
     runtime = bus._runtime
     if runtime.on_store is not None:
-        raise UsageError("the bus is traced already", "instrument it once")
+        raise UsageError("the bus is already traced", "call instrument once")
     spans = Spans(tracer_provider)
     runtime.on_store = partial(_attach_store, runtime, spans)
     if runtime.has_store():
@@ -29,7 +29,7 @@ def attach(bus: BusOperations, tracer_provider: TracerProvider | None) -> None:
 
 
 def _attach_store(runtime: BusRuntime, spans: Spans) -> None:
-    """A bus in memory has a store too, from its first durable verb on."""
+    """Trace the queues. A bus in memory creates its store with the first operation on a queue, and calls this then."""
     queues, durable = runtime.queues(), runtime.durable
     assert durable is not None
     queues.watcher = TracedQueues(spans, queues)

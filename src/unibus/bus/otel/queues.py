@@ -1,4 +1,4 @@
-"""The durable verbs with spans around them: sending, receiving, processing and settling."""
+"""Adds spans to the operations on queues: send, receive, process and settle."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import Token
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class TracedQueues:
-    """The Watcher of one bus's queues."""
+    """The Interceptor of the queues of one bus."""
 
     def __init__(self, spans: Spans, queues: Queues) -> None:
         self._spans = spans
@@ -35,16 +35,17 @@ class TracedQueues:
     def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
         if isinstance(entity, Message):
             span = self._spans.sending("send", entity.channel, [entity])
-            message = entity.copy()
+            message = entity.copy()  # The caller's message keeps its own trace context, or none.
             imprint([message], span)
             return _watched(span, lambda: self._queues.send_now(message, payload, fields))
         span = self._spans.sending("send", str(entity), [_sketch(payload, fields)])
         _carry(fields, span)
-        return _watched(span, lambda: self._queues.send_now(entity, payload, fields), _tell_id)
+        return _watched(span, lambda: self._queues.send_now(entity, payload, fields), _set_id)
 
     def send_many(
         self, entity: str, payloads: Iterable[object], fields: dict[str, object]
     ) -> Pending[list[SendResult]]:
+        # An iterator can be read once, and the span needs the count. A str is passed on, for the error of the queues.
         given = payloads if isinstance(payloads, (str, bytes)) else list(payloads)
         sketches = [_sketch(each, fields) for each in given] if isinstance(given, list) else []
         span = self._spans.sending("send", str(entity), sketches)
@@ -76,7 +77,7 @@ class TracedQueues:
         return cast("list[SyncReceived]", received)
 
     def _received(self, entity: str, began_ns: int, received: "list[tuple[Handling, Message]]") -> None:
-        """One span for all of them; none for a wait in which nothing came."""
+        """One span for the whole batch; none for a receive that timed out empty."""
         if not received:
             return
         span = self._spans.receiving(entity, [message for _, message in received], began_ns)
@@ -92,12 +93,12 @@ class TracedQueues:
     # Settling
 
     def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]:
-        """Of a feed, after its handler. One that no handler has seen has no span."""
+        """Settle a message of a subscription pump, after its handler. Without a handler's span there is none here."""
         message_id = claimed.who.message_id
         process = self._spans.attempts.known(claimed.entity, message_id)
         if process is None:
             return self._queues.store.apply([command])
-        if command.verb != ABANDON:
+        if command.verb != ABANDON:  # An abandoned message is redelivered: the next attempt links to this one.
             self._spans.attempts.forget(claimed.entity, message_id)
         message = restored(message_id, claimed.entity, None, 0, None)
         span = self._spans.settling(SETTLEMENTS[command.verb], claimed.entity, [message], process)
@@ -138,7 +139,7 @@ class TracedQueues:
 
 
 class Handling:
-    """What tracing knows of a message in somebody's hands."""
+    """The tracing state of one in-flight message."""
 
     def __init__(self, spans: Spans, delivery: DeliveredMessage) -> None:
         self._spans = spans
@@ -149,7 +150,7 @@ class Handling:
         self._token: Token[Context] | None = None
 
     def begin(self) -> None:
-        """Its block is entered: spans from here on are children of this one."""
+        """Start the process span at the entry of the message's block: spans inside of it become its children."""
         attempts, message_id = self._spans.attempts, self._message.id
         around = ambient()
         before = {"receive": self.receive, "earlier attempt": attempts.known(self._entity, message_id)}
@@ -195,8 +196,8 @@ class TracedReceived(Received):
         self.traced.fail(error)
         try:
             await super().__aexit__(kind, error, traceback)
-        except BaseException as hindrance:
-            self.traced.fail(hindrance)
+        except BaseException as settle_error:
+            self.traced.fail(settle_error)
             raise
         finally:
             self.traced.end()
@@ -218,15 +219,15 @@ class TracedSyncReceived(SyncReceived):
         self.traced.fail(error)
         try:
             super().__exit__(kind, error, traceback)
-        except BaseException as hindrance:
-            self.traced.fail(hindrance)
+        except BaseException as settle_error:
+            self.traced.fail(settle_error)
             raise
         finally:
             self.traced.end()
 
 
 def _sketch(payload: object, fields: dict[str, object]) -> Message:
-    """What is known of a message before it is made."""
+    """A stand-in with what is known before the message is created: payload, trace context, correlation id."""
     properties = MessageProperties()
     for name in ("traceparent", "tracestate", "correlation_id"):
         value = fields.get(name)
@@ -239,24 +240,24 @@ def _carry(fields: dict[str, object], span: Span) -> None:
         fields.update(context_fields(span))
 
 
-def _tell_id(span: Span, results: object) -> None:
+def _set_id(span: Span, results: object) -> None:
     result = results[0] if isinstance(results, list) else results
     if isinstance(result, SendResult):
         span.set_attribute("messaging.message.id", result.id)
 
 
 def _watched(
-    span: Span, action: Callable[[], Pending[T]], tell: Callable[[Span, object], None] | None = None
+    span: Span, action: Callable[[], Pending[T]], describe: Callable[[Span, object], None] | None = None
 ) -> Pending[T]:
-    """The span ends with the answer, or with the error that comes at once."""
+    """Run the action; the span ends with its result, or with an error that it raises directly."""
     try:
         pending = action()
     except BaseException as error:
         failed(span, error)
         span.end()
         raise
-    if tell is not None:
-        tell(span, pending.value)
+    if describe is not None:
+        describe(span, pending.value)
     pending.on_done(partial(_ended, span))
     return pending
 

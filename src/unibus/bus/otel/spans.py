@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry in the words of its conventions for messaging. The only file that knows its interface.
+"""Creates the spans, by the semantic conventions of OpenTelemetry for messaging.
 
     operation   kind        type      parent                          links
     publish     PRODUCER    send      the caller's span               the context that the message came with
@@ -8,8 +8,8 @@
     process     CONSUMER    process   the producer                    producer, receive, caller, the attempt before
     complete …  CLIENT      settle    the caller's span, or process   the producer
 
-The rule: a context that a message has is never changed, so that a forwarded message leads back to where it began. Its
-publish is a CLIENT then. A message that has none gets that of its publish.
+The invariant: the trace context of a message is never changed, so that a forwarded message still links to its first
+publish. The span of a forwarding publish has the kind CLIENT. A message without a context gets that of its publish.
 """
 
 import time
@@ -28,10 +28,10 @@ from unibus.core.envelope.message_properties import MessageProperties
 
 SYSTEM: Final = "unibus"
 LINKS_MAX: Final = 128
-"""As many as a span keeps by default."""
+"""The default limit of links that a span of OpenTelemetry keeps."""
 
 ATTEMPTS_MAX: Final = 10_000
-"""Failed attempts that are remembered, so that the next one can point at them. Beyond it the oldest go."""
+"""Spans of failed attempts that are kept for the link of the next attempt. Beyond it the oldest are evicted."""
 
 _W3C: Final = TraceContextTextMapPropagator()
 
@@ -39,14 +39,14 @@ Attributes = dict[str, str | int]
 
 
 class Spans:
-    """Starts the spans of one bus. What is started has to be ended by whoever asked for it."""
+    """Starts the spans of one bus. The caller ends each span."""
 
     def __init__(self, provider: TracerProvider | None) -> None:
         self._tracer = trace.get_tracer(SYSTEM, tracer_provider=provider)
         self.attempts = Attempts()
 
     def sending(self, operation: str, destination: str, messages: Sequence[Message]) -> Span:
-        """A span for messages that are about to go; `imprint` them with it."""
+        """A span for messages that are about to be sent; `imprint` writes its context into them."""
         known = [context for message in messages if (context := carried(message)) is not None]
         attributes = _attributes(operation, "send", destination)
         _describe(attributes, messages)
@@ -68,7 +68,7 @@ class Spans:
     def processing(
         self, message: Message, destination: str, group: str, before: Mapping[str, SpanContext | None]
     ) -> Span:
-        """A span for handling one message. `before` are the spans that it follows, by what they were."""
+        """A span for handling one message. `before` are the spans that it links to, by their role."""
         attributes = _attributes("process", "process", destination)
         _describe(attributes, [message])
         if group:
@@ -101,7 +101,8 @@ class Spans:
 
 
 class Attempts:
-    """The spans of attempts that may not be the last, by where and what: for the links of the next one."""
+    """The latest span of each message that may be delivered again, by entity or group and message id: the span of the
+    next attempt links to it. Bounded by ATTEMPTS_MAX."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -123,7 +124,7 @@ class Attempts:
 
 
 def carried(message: Message) -> SpanContext | None:
-    """The context that the envelope carries, if it is a sound one."""
+    """The trace context in the envelope, if it is valid."""
     properties = message.properties
     if properties is None or properties.traceparent is None:
         return None
@@ -134,7 +135,11 @@ def carried(message: Message) -> SpanContext | None:
 
 
 def imprint(messages: Iterable[Message], span: Span) -> None:
-    """Let those that carry no context carry that of the span, in a cold part of their own: copies share theirs."""
+    """Write the context of the span into messages without one.
+
+    Copies of a message share one properties object, which must not change for all of them; so each distinct object is
+    copied once.
+    """
     fields = context_fields(span)
     if not fields:
         return
@@ -150,7 +155,7 @@ def imprint(messages: Iterable[Message], span: Span) -> None:
 
 
 def context_fields(span: Span) -> dict[str, str]:
-    """The fields of the envelope that carry a span's context; none where nothing is traced."""
+    """The envelope fields with the span's context; empty if the span is not recorded by any provider."""
     fields: dict[str, str] = {}
     _W3C.inject(fields, trace.set_span_in_context(span, Context()))
     return fields
@@ -165,13 +170,13 @@ def failed(span: Span, error: BaseException) -> None:
 
 
 def refused(span: Span, kind: str, description: str) -> None:
-    """It failed without an exception of ours to show."""
+    """Mark the span as failed if there is no exception to record."""
     span.set_attribute("error.type", kind)
     span.set_status(Status(StatusCode.ERROR, description))
 
 
 def ambient() -> SpanContext | None:
-    """The span that the caller is in."""
+    """The current span of the caller."""
     return _ambient()
 
 
@@ -207,7 +212,7 @@ def _attributes(operation: str, kind: str, destination: str) -> Attributes:
 
 
 def _describe(attributes: Attributes, messages: Sequence[Message]) -> None:
-    """What is known of one message, or how many they are."""
+    """Adds the attributes of one message, or the number of several."""
     if len(messages) != 1:
         attributes["messaging.batch.message_count"] = len(messages)
         return

@@ -1,8 +1,8 @@
-"""Tracing with OpenTelemetry, for those who ask for it.
+"""Optional tracing with OpenTelemetry: the entry point `instrument`.
 
-`instrument` puts itself where a bus has a place for it, and nowhere else: around the ways of a publish (ways.py), the
-handlers as they are subscribed, the requests, and the durable verbs. A bus that was not instrumented looks at nothing
-more than before, and OpenTelemetry is not even imported.
+Tracing uses the extension points of a bus and nothing else: it wraps the publish path (publish_path.py), the handlers,
+the requests, and the operations on queues. A bus that is not instrumented executes no additional code for it, and
+OpenTelemetry is not imported.
 """
 
 from typing import TYPE_CHECKING, TypeVar
@@ -17,9 +17,9 @@ AnyBus = TypeVar("AnyBus", bound=BusOperations)
 
 
 def instrument(bus: AnyBus, tracer_provider: "TracerProvider | None" = None) -> AnyBus:
-    """Trace every message of this bus from now on, and give it back. Handlers that are subscribed already count too.
+    """Trace every message of this bus from now on; returns the bus. Existing subscriptions are traced too.
 
-    Spans go to the given provider, or to the one that is set for the whole program.
+    Spans go to the given provider, or to the global one of the program.
     """
     try:
         from unibus.bus.otel.instrument import attach
@@ -28,8 +28,8 @@ def instrument(bus: AnyBus, tracer_provider: "TracerProvider | None" = None) -> 
             raise
         raise ExtraMissing("tracing needs OpenTelemetry", "install the extra: pip install 'unibus[otel]'") from error
     if not isinstance(bus, BusOperations):
-        raise UsageError(f"a bus is instrumented, not a {type(bus).__name__}")
+        raise UsageError(f"instrument needs a bus, not a {type(bus).__name__}")
     if bus._workers is not None:
-        raise UsageError("a bus on a backend cannot be traced", "trace the backend, or use the bus in memory")
+        raise UsageError("a bus with a backend cannot be traced", "trace the backend, or use a bus without a backend")
     attach(bus, tracer_provider)
     return bus

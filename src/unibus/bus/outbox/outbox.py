@@ -1,22 +1,23 @@
-"""The outbox: messages that wait in the user's own database, so that one commit holds the user's rows and them.
+"""The transactional outbox: messages wait in the user's own database, so that one commit covers rows and messages.
 
-    the block ─▶ write ─▶ commit (theirs)          rows and messages, or neither
+    the block ─▶ write ─▶ commit (the user's)          rows and messages, or neither
                              │ kick
                              ▼
                the relay ─▶ read ─▶ store.apply([the messages, Advance(position)]) ─▶ delete
 
-This is the seam to whatever database it is. `Outbox` sees it through the user's connection, in the user's thread;
-`OutboxTable` sees the same through a connection of the relay's own, in the relay's thread. One transaction of the user
-is one row, and one atomic batch of the store.
+This module is the interface to any database. `Outbox` works through the user's connection, in the user's thread;
+`OutboxTable` works through a connection of the relay, in the relay's thread. One transaction of the user is one row of
+the outbox, and one atomic batch of the store.
 
-Exactly once rests on three names in a row:
+The store takes each row exactly once, because of three columns:
 
-- its `id`, which only grows in one file;
-- its `source`, a line of ids in which no number stands for two rows. A file that was copied, or put back from a backup,
-  gets a new line with its next row, because its ids may be those of other rows by now;
-- its `store`: whose message it is. Two buses may use one file, and each relays its own rows only.
+- `id` only increases within one file;
+- `source` names a series of ids in which no id belongs to two rows. A file that was copied, or restored from a backup,
+  begins a new source with its next row, because its next ids may have been used already;
+- `store` names the store that the messages are for. Two buses may use one file, and each relays its own rows only.
 
-The store remembers for every source how far it has come, in the batch that holds the messages.
+For every source the store keeps the id of the last relayed row as a position. It advances the position in the batch
+that holds the messages, so a crash never separates the two.
 """
 
 import zlib
@@ -33,7 +34,7 @@ FORMAT: Final = 1
 
 
 def position_name(source: str) -> str:
-    """Where the store remembers how far it has come in a source."""
+    """The name of the position that holds the id of the last relayed row of a source."""
     return f"outbox/{source}"
 
 
@@ -45,63 +46,65 @@ class OutboxRow(NamedTuple):
 
 
 class Outbox(Protocol):
-    """The outbox of one database, through one connection of its user. Errors of the database come as they are."""
+    """The outbox of one database, through one connection of the user. Errors of the database are not translated."""
 
     address: str
-    """Which database it is. Equal addresses are one outbox."""
+    """Identifies the database. Equal addresses are one outbox."""
 
     joined: bool
-    """After `begin`: whether a transaction was open. Then whoever began it ends it, and the block is a savepoint."""
+    """After `begin`: whether a transaction was open already. Then the block is a savepoint, and the code that began
+    the transaction commits it."""
 
     @property
     def connection(self) -> object:
-        """The user's."""
+        """The user's connection."""
 
     def begin(self) -> None:
-        """Begin a transaction, or join the one that is open. From here on `rollback` takes everything back."""
+        """Begin a transaction, or join the open one. `rollback` undoes everything after this call."""
 
     def check(self) -> None:
-        """TransactionInvalid if somebody has ended the transaction since `begin`. Before `write`, and once."""
+        """TransactionInvalid if the transaction has ended since `begin`. Called once, before `write`."""
 
     def write(self, store: str, batch: bytes, position: Callable[[str], int]) -> int:
-        """Put a batch into the table, in the open transaction; gives its id. `position`: how far a source has come."""
+        """Insert a batch in the open transaction; gives its id. `position` gives the last relayed id of a source."""
 
     def commit(self) -> None:
-        """Commit; where the block has joined, leave that to whoever began the transaction."""
+        """Commit; a block that has joined a transaction only releases its savepoint."""
 
     def rollback(self) -> None:
-        """Take back what happened since `begin`, and nothing else. Never raises because there is nothing to do."""
+        """Undo what was done since `begin`, and nothing else. A transaction that has ended is no error."""
 
     def is_undecided(self) -> bool:
-        """From any thread: whether the transaction that the block has joined may still be open."""
+        """Whether the transaction that the block has joined may still be open. May be called from any thread."""
 
     def open_table(self) -> "OutboxTable":
-        """From the relay's thread."""
+        """Open the relay's own connection. Called in the relay's thread."""
 
 
 class OutboxTable(Protocol):
-    """The outbox of one database, through a connection of the relay's own. Used in one thread.
+    """The outbox of one database, through the relay's own connection. Used in one thread.
 
-    StoreBusy where the database is locked at the moment, StoreUnavailable or StoreDamaged for anything else.
+    Raises StoreBusy while the database is locked, StoreUnavailable or StoreDamaged for any other error of it.
     """
 
     def is_stale(self) -> bool:
-        """Whether another database has taken the place of this one."""
+        """Whether the file at this path has been replaced by another one."""
 
     def read(self, store: str, after: int, limit: int) -> list[OutboxRow]:
-        """Rows for this store with a larger id, in order, but for those that were set aside."""
+        """Rows for this store with an id above `after`, in order, without those that were set aside."""
 
     def delete(self, store: str, source: str, up_to: int) -> None:
-        """Rows of a source that were relayed."""
+        """Delete relayed rows of a source."""
 
     def set_aside(self, row_id: int, why: str) -> None:
-        """The store will never take it as it is: let those behind it pass. Nothing is thrown away."""
+        """Mark a row that the store will never accept, so that it does not block later rows. The row is kept."""
 
     def readdress(self, store: str, again: bool, adopt: bool) -> None:
-        """Let rows wait again that were set aside, and take over those of other stores. They begin a new source."""
+        """`again`: make rows that were set aside eligible again. `adopt`: take over the rows of other stores. Both
+        begin a new source, because the positions of the old one may be past them."""
 
     def left(self, store: str) -> tuple[int, int]:
-        """How many rows were set aside, and how many are for other stores."""
+        """How many rows are set aside, and how many are for other stores."""
 
     def close(self) -> None: ...
 
@@ -110,7 +113,7 @@ class OutboxTable(Protocol):
 
 
 class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A Send. Only append, with a default: such rows are in other people's files."""
+    """A Send as it is stored. Fields may only be appended, with a default: the rows are in files of users."""
 
     entity: str
     who: MessageRef
@@ -129,7 +132,7 @@ class OutboxBatch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True):
-    """What every format begins with."""
+    """The first field of every format: it is read before the rest is decoded."""
 
     format: int
 
@@ -158,15 +161,15 @@ def _packed(send: Send) -> Packed:
 
 
 def unpacked(row: OutboxRow) -> list[Send]:
-    """What was packed. DecodeError for anything else, StoreVersion for what a newer unibus wrote."""
+    """The sends of a row. DecodeError for a damaged row, StoreVersion for a row that a newer unibus wrote."""
     if zlib.crc32(row.batch) != row.crc:
-        raise DecodeError("its checksum does not fit")
+        raise DecodeError("the checksum of the outbox row does not match its content")
     try:
         if _unpack_head(row.batch).format != FORMAT:
-            raise StoreVersion("a newer version of unibus wrote to the outbox", "relay it with that one")
+            raise StoreVersion("the outbox row was written by a newer version of unibus", "relay it with that version")
         return [_send(each) for each in _unpack(row.batch).sends]
     except msgspec.DecodeError as error:
-        raise DecodeError(f"it cannot be read: {error}") from error
+        raise DecodeError(f"the outbox row cannot be decoded: {error}") from error
 
 
 def _send(packed: Packed) -> Send:

@@ -1,7 +1,7 @@
-"""The outboxes of one bus: which connections it knows, the blocks over them, and the relay behind.
+"""The outboxes of one bus: the supported types of connections, the transactions over them, and the relay.
 
-A kind of connection is one line in KINDS. It is found by its type, never by what it looks like: to write into a
-database through something half understood would be worse than to refuse it.
+KINDS has one entry for each type of connection. A connection is recognised by its type, never by its methods: a
+wrapper that only looks like a connection could break the atomicity of the commit, so it is refused.
 """
 
 import os
@@ -26,7 +26,7 @@ from unibus.threads import Join
 KINDS: Final[dict[type, Callable[[Any], Outbox]]] = {
     sqlite3.Connection: SqliteOutbox,
 }
-"""By the type of a connection: what makes its outbox."""
+"""The class of the outbox for each type of connection."""
 
 
 def outbox_of(connection: object) -> Outbox:
@@ -36,22 +36,24 @@ def outbox_of(connection: object) -> Outbox:
     known = ", ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in KINDS)
     given = type(connection)
     raise UsageError(
-        f"a transaction cannot use a {given.__module__}.{given.__qualname__}",
-        f"it takes {known}; from a wrapper or a session take the connection of the driver",
+        f"a transaction cannot use a connection of type {given.__module__}.{given.__qualname__}",
+        f"pass a {known}; a wrapper or an ORM session holds one as its driver connection",
     )
 
 
 def file_of_outbox(path: object) -> str:
-    """The real path of an application's database. StoreUnavailable where there is none."""
+    """The real path of an application's database. StoreUnavailable if the file does not exist."""
     if not isinstance(path, (str, os.PathLike)):
-        raise UsageError(f"an outbox is named by the path of its file, not {type(path).__name__}")
+        raise UsageError(f"an outbox is named by the path of its file, not by a {type(path).__name__}")
     address = os.path.realpath(os.fspath(path))
     if not os.path.isfile(address):
-        raise StoreUnavailable(f"there is no file {path}", "an outbox is in the database of your own rows")
+        raise StoreUnavailable(f"there is no file {path}", "name the database of your application: it holds the outbox")
     return str(address)
 
 
 class Outboxes:
+    """Makes the transactions over the user's connections, and owns the relay of the bus."""
+
     def __init__(self, store: Store, exchange: Exchange) -> None:
         self._store = store
         self._exchange = exchange
@@ -59,23 +61,27 @@ class Outboxes:
 
     def transaction(self, connection: object, durability: object) -> OutboxTransaction:
         if durability is not None:
-            raise UsageError("the commit of your connection decides how durable it is", "leave durability out")
+            raise UsageError(
+                "durability cannot be set for a transaction over a connection",
+                "leave it out: the commit of the connection decides",
+            )
         outbox = outbox_of(connection)
-        self._check_foreign(outbox.address)
+        self._check_foreign(outbox.address)  # Before anything is written: see there.
         return OutboxTransaction(self._store, self._exchange, outbox, self._relay)
 
     def relay(self, path: object, again: bool, adopt: bool) -> Pending[Relayed]:
-        """Relay what waits in a file, also from an earlier life of the program."""
+        """Relay the rows of a file, also those that an earlier process left there."""
         address = file_of_outbox(path)
         self._check_foreign(address)
         return self._relay.relay(address, lambda: SqliteTable(address), again, adopt)
 
     def _check_foreign(self, path: str) -> None:
-        """A store's file is open by a SQLite of our own, and a second library would end its locks."""
+        """Refuse the file of a store. This process has it open with another copy of the SQLite library, and POSIX
+        drops all locks of a process on a file when one of its descriptors is closed, so two copies can corrupt it."""
         if is_open_here(path):
             raise UsageError(
-                f"{Path(path).name} is the file of a bus of this process",
-                "keep your rows in a file of their own, beside it",
+                f"{Path(path).name} is the store of a bus in this process",
+                "keep the rows of your application in a file of their own",
             )
 
     def close(self, timeout_s: float | None, join: Join = threading.Thread.join) -> None:

@@ -1,8 +1,8 @@
-"""The relay: from the outboxes of the user's databases into the store, each row once.
+"""The relay: moves rows from the outboxes of the user's databases into the store, each exactly once.
 
-One thread per bus, for all of its files. It rests until somebody says that there is something (`kick`), and looks by
-itself only while a file is locked, while the store refuses for now, or while a transaction that a block has joined is
-still open. What it could not do before the bus is closed stays in the table.
+One thread per bus serves all outbox files; each file has a `Route` (relay_route.py). The thread sleeps until a commit
+notifies it (`kick`). It polls a file only while the file is locked, while the store refuses a batch for now, or while a
+transaction that a block has joined is still open. Rows that are not relayed when the bus closes stay in their table.
 """
 
 import logging
@@ -22,24 +22,27 @@ from unibus.threads import DaemonThread, Join
 log = logging.getLogger("unibus")
 
 NAME_POSITION: Final = "outbox/store"
-"""Where a store keeps what it is called in outboxes: a number that was drawn once."""
+"""The position in which a store keeps its own name in outboxes: a random number, drawn once per store."""
 
 
 class Relay:
-    """See the module. The thread begins with the first kick."""
+    """See the module. The thread starts with the first kick.
+
+    `_changed` guards the routes, the blocks per connection and the due times.
+    """
 
     def __init__(self, target: RelayTarget) -> None:
         self._target = target
         self._name = ""
         self._routes: dict[str, Route] = {}
-        self._taken: dict[int, int] = {}  # By connection: how many blocks it is in, one inside of the other.
+        self._blocks: dict[int, int] = {}  # By id of the connection: how many nested blocks use it.
         self._changed = threading.Condition()
         self._worker: threading.Thread | None = None
-        self._end_s: float | None = None  # When to give up; None as long as nobody has closed the bus.
+        self._end_s: float | None = None  # The deadline for the last rows; None until the bus is closed.
         self._closed = False
 
     def store_name(self) -> str:
-        """What the store is called in outboxes."""
+        """The name of the store in outboxes. The first caller draws it; the position makes the draw atomic."""
         while not self._name:
             number = self._target.position(NAME_POSITION)
             if number:
@@ -48,34 +51,36 @@ class Relay:
             try:
                 self._target.advance(NAME_POSITION, 0, 1 + secrets.randbits(62), None).wait()
             except PositionMoved:
-                continue  # Somebody else has drawn it.
+                continue  # Another thread or process has drawn it first: read that one.
         return self._name
 
     # For the blocks
 
     def take(self, outbox: Outbox, nested: bool) -> None:
-        """A connection is in one block at a time: two tasks would commit each other's rows."""
+        """Reserve the connection for a block. Two tasks in blocks over one connection would commit each other's rows,
+        so only nested blocks share it."""
         key = id(outbox.connection)
         with self._changed:
-            if self._taken.get(key) and not nested:
+            if self._blocks.get(key) and not nested:
                 raise TransactionInvalid(
-                    "the connection is inside of another block, of another task", "give each task a connection"
+                    "another task has a transaction open over this connection", "give each task its own connection"
                 )
-            self._taken[key] = self._taken.get(key, 0) + 1
+            self._blocks[key] = self._blocks.get(key, 0) + 1
 
     def release(self, outbox: Outbox) -> None:
         key = id(outbox.connection)
         with self._changed:
-            self._taken[key] -= 1
-            if not self._taken[key]:
-                del self._taken[key]
+            self._blocks[key] -= 1
+            if not self._blocks[key]:
+                del self._blocks[key]
 
     def expect(self, outbox: Outbox, row_id: int, transaction: Expected) -> None:
-        """Tell this transaction when the row has arrived. It is about to be committed."""
+        """Notify this transaction when its row is stored. Called before the commit."""
         self._route(outbox.address, outbox.open_table).expect(row_id, transaction)
 
     def forget(self, outbox: Outbox, row_id: int) -> None:
-        """It was not committed after all. Should that be unclear, the row will be found or not."""
+        """The commit failed: notify the transaction of nothing. If the row was committed in spite of the error, the
+        relay finds it, because of the kick."""
         self._route(outbox.address, outbox.open_table).forget(row_id)
         self.kick(outbox)
 
@@ -83,17 +88,17 @@ class Relay:
         """There may be a new row."""
         self._wake(self._route(outbox.address, outbox.open_table))
 
-    # For everybody
+    # For `bus.relay`
 
     def relay(
         self, address: str, open_table: Callable[[], OutboxTable], again: bool = False, adopt: bool = False
     ) -> Pending[Relayed]:
-        """Relay what waits in a file. Answers when that is done, or with what speaks against it."""
+        """Relay all rows of a file. The result is ready when that is done, or fails with the error that prevents it."""
         pending = Pending(Relayed(), CommitResult(None))
         route = self._route(address, open_table)
         route.await_all(RelayWaiter(pending, again, adopt))
         if not self._wake(route):
-            route.give_up(BusClosed("the bus is closed", "open it again"))
+            route.give_up(BusClosed("the bus is closed", "open a new bus"))
         return pending
 
     def _route(self, address: str, open_table: Callable[[], OutboxTable]) -> Route:
@@ -118,7 +123,7 @@ class Relay:
                     worker.start()
                 except BaseException:
                     if worker.withdraw():
-                        self._worker = None  # The system has no thread for us, or Ctrl-C. The next call tries again.
+                        self._worker = None  # No thread could be started, or Ctrl-C came: the next call tries again.
                     raise
             self._changed.notify_all()
             return True
@@ -127,6 +132,7 @@ class Relay:
         while self._end_s is None:
             for route in self._due():
                 self._step(route)
+        # The bus closes: relay what was committed before, until the deadline of `close`.
         for route in list(self._routes.values()):
             while not self._step(route, True) and time.monotonic() < self._end_s:
                 with self._changed:
@@ -134,12 +140,13 @@ class Relay:
             route.close()
 
     def _due(self) -> list[Route]:
-        """Those that have something to do; waits until there is one."""
+        """The routes whose due time has passed; waits until there is one."""
         with self._changed:
             while self._end_s is None:
                 now_s = time.monotonic()
                 due = [route for route in self._routes.values() if route.due_s <= now_s]
                 for route in due:
+                    # Before the step: a kick during the step sets it to 0 again, and is not overwritten.
                     route.due_s = math.inf
                 if due:
                     return due
@@ -148,18 +155,18 @@ class Relay:
         return []
 
     def _step(self, route: Route, last: bool = False) -> bool:
-        """True if nothing is left to do for now."""
+        """Run one step of a route. True if it has nothing more to do for now."""
         try:
             wait_s = route.step(last)
         except Exception:
-            log.exception("the relay of an outbox has failed")  # The other files have a right to theirs.
+            log.exception("the relay of an outbox has failed")  # The thread continues with the other files.
             wait_s = math.inf if last else 1.0
         with self._changed:
             route.due_s = min(route.due_s, time.monotonic() + wait_s)
         return wait_s == math.inf
 
     def close(self, timeout_s: float | None, join: Join = threading.Thread.join) -> None:
-        """Relay what was committed before, at most for the time-out, and end the thread. `join` waits for it."""
+        """Relay the rows that were committed before, for at most the timeout, and end the thread."""
         with self._changed:
             self._end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
             self._changed.notify_all()
@@ -167,7 +174,7 @@ class Relay:
         if worker is not None and worker is not threading.current_thread():
             join(worker, timeout_s)
             if worker.is_alive() and timeout_s:
-                log.warning("the bus closed before all outboxes were relayed; what is left waits in their tables")
+                log.warning("the bus closed before all outboxes were relayed; the remaining rows stay in their tables")
         self._closed = True
         for route in list(self._routes.values()):
-            route.give_up(BusClosed("the bus was closed", "what is left waits in the outbox"))
+            route.give_up(BusClosed("the bus was closed", "the remaining rows stay in the outbox: relay them again"))

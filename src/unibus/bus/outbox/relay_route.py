@@ -1,11 +1,13 @@
-"""The way of one outbox into the store. A position goes on in the batch that holds the messages, and so:
+"""The route of one outbox into the store.
 
-    crash before the batch is durable     the row is there, the position is not: it is relayed
-    crash after that                      the position is past the row: it is only deleted
-    the store refuses for now             the row waits, and those behind it; their order is kept
-    the store will never take it          it is set aside, told, and those behind it pass
+A position of the store advances in the batch that holds the messages of a row, and therefore:
 
-Only the relay's thread steps; what others may call is in the first part.
+    crash before the batch is durable     the position is before the row: the row is relayed after the restart
+    crash after that                      the position is past the row: the row is only deleted
+    the store refuses for now             the row waits, and later rows wait behind it: the order is kept
+    the store will never accept it        the row is set aside, an error is logged, and later rows are relayed
+
+Only the relay's thread runs steps. The methods that other threads may call are the first ones of `Route`.
 """
 
 import logging
@@ -25,24 +27,26 @@ from unibus.stores.seam.store import Store
 log = logging.getLogger("unibus")
 
 ROWS: Final = 200
-"""Rows that are read at once. Their batches are written together."""
+"""Rows that are read at once. Their batches share one group commit of the store."""
 
 RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 1.0
 LOCKED_S_MAX: Final = 0.2
-"""Between two looks at a file that is locked: one that is written to all the time has few moments."""
+"""The longest pause between two attempts on a locked file: a file under constant writes is rarely unlocked."""
 
 PATIENCE_S: Final = 5.0
-"""For so long a lock is no problem worth telling: the driver's own default."""
+"""A lock is reported only after this time: it is the default busy timeout of the sqlite3 module."""
 
 TIDY_S: Final = 0.25
 TIDY_ROWS: Final = 500
-"""Relayed rows are deleted together, after that time or so many: each deletion is a commit in the user's file."""
+"""Relayed rows are deleted together, after TIDY_S seconds or TIDY_ROWS rows: a deletion costs a commit in the user's
+file."""
 
 
 @dataclass
 class Relayed:
-    """What became of an outbox: `batches` went into the store, `set_aside` it refuses, `elsewhere` are not for it."""
+    """The result of a relay: `batches` were stored now, `set_aside` rows were refused by the store, `elsewhere` rows
+    are for other stores."""
 
     batches: int = 0
     set_aside: int = 0
@@ -51,7 +55,7 @@ class Relayed:
 
 @dataclass(frozen=True, eq=False)
 class RelayWaiter:
-    """Somebody who wants all of it relayed."""
+    """A call of `bus.relay` that waits for its result."""
 
     pending: Pending[Relayed]
     again: bool
@@ -62,6 +66,7 @@ class RelayWaiter:
         self._decide(None)
 
     def fail(self, error: BusError) -> None:
+        # A new error for each waiter: one exception object raised in two threads would mix their tracebacks.
         self._decide(lambda: type(error)(error.what, error.hint))
 
     def _decide(self, failure: Callable[[], BaseException] | None) -> None:
@@ -70,7 +75,7 @@ class RelayWaiter:
 
 
 class Expected(Protocol):
-    """A transaction whose row is on its way."""
+    """A transaction whose row is not in the store yet."""
 
     def is_joined(self) -> bool: ...
 
@@ -87,8 +92,8 @@ class RelayTarget(Protocol):
     def position(self, name: str) -> int: ...
 
     def advance(self, name: str, before: int, to: int, row: OutboxRow | None) -> Pending[list[object]]:
-        """Store the messages of a row together with the position: PositionMoved, and nothing stored, if it is not at
-        `before`. Without a row only the position goes on."""
+        """Store the messages of a row and advance the position, in one batch. PositionMoved, and nothing is stored, if
+        the position is not at `before`. Without a row only the position advances."""
 
 
 class StoreRelay:
@@ -103,12 +108,12 @@ class StoreRelay:
     def advance(self, name: str, before: int, to: int, row: OutboxRow | None) -> Pending[list[object]]:
         sends = [] if row is None else unpacked(row)
         for send in sends:
-            send.raises = False  # A caller that wanted an error for a duplicate has its answer already.
+            send.raises = False  # The sender's call has returned: an error for a duplicate would set the row aside.
         return self._store.apply([*sends, Advance(name, before, to)])
 
 
 class Route:
-    """`due_s` belongs to the relay: when the next step is."""
+    """The relay of one outbox file. `due_s` is the time of the next step, and is guarded by the relay's lock."""
 
     def __init__(self, target: RelayTarget, name: str, open_table: Callable[[], OutboxTable]) -> None:
         self.due_s = math.inf
@@ -119,22 +124,22 @@ class Route:
         self._lock = threading.Lock()  # For `_waiting`.
         self._waiting: list[RelayWaiter] = []
         self._table: OutboxTable | None = None
-        self._after = 0  # The last row that was seen to; it may still be in the table.
-        self._relayed: dict[str, int] = {}  # By source: up to where rows can be deleted.
-        self._untidy = 0
-        self._tidy_s = math.inf
+        self._after = 0  # The id of the last row that is done; the row itself may still be in the table.
+        self._relayed: dict[str, int] = {}  # By source: rows up to this id can be deleted.
+        self._undeleted = 0
+        self._delete_at_s = math.inf
         self._retry_s = RETRY_S
         self._locked_since_s: float | None = None
-        self._look_s = RETRY_S
-        self._told = ""
+        self._poll_s = RETRY_S
+        self._last_warning = ""
 
-    # From any thread. What happens to `_expected` is one step of a dict each, which is atomic.
+    # From any thread. Each access to `_expected` is one dict operation, which is atomic under the GIL.
 
     def expect(self, row_id: int, transaction: Expected) -> None:
         before = self._expected.get(row_id)
         self._expected[row_id] = transaction
         if before is not None:
-            before.was_lost("rolled back")  # Else its number could not be drawn again.
+            before.was_lost("rolled back")  # AUTOINCREMENT gives an id twice only after a rollback of the first.
 
     def forget(self, row_id: int) -> None:
         self._expected.pop(row_id, None)
@@ -144,7 +149,7 @@ class Route:
             self._waiting.append(waiting)
 
     def give_up(self, error: BusError) -> None:
-        """Tell all who wait."""
+        """Fail all waiters with the error."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for each in waiting:
@@ -153,63 +158,66 @@ class Route:
     # The step
 
     def step(self, last: bool = False) -> float:
-        """Relay what is there. Gives how many seconds to rest: infinity where nothing is left to do.
+        """Relay all present rows. Gives the pause before the next step in seconds; infinity if nothing is left to do.
 
-        The last one tidies up if it can; to be tried again it has to find the file locked.
+        The last step, at the close of the bus, also deletes the relayed rows. A locked file is the only reason to
+        repeat it.
         """
         with self._lock:
             waiting = list(self._waiting)
-        decided = [(row_id, each) for row_id, each in list(self._expected.items()) if _is_over(each)]
+        # Taken before the rows are read: a transaction that ended before and whose row is not found was rolled back.
+        ended = [(row_id, each) for row_id, each in list(self._expected.items()) if _has_ended(each)]
         try:
             if any(each.again or each.adopt for each in waiting):
                 self._readdress(waiting)
             count = self._relay_all()
-            self._drop(decided)
-            self._tidy(bool(waiting) or last)
+            self._report_rolled_back(ended)
+            self._delete_relayed(bool(waiting) or last)
             self._answer(waiting, count)
         except (BusClosed, StoreFailed) as error:
-            self.give_up(error)  # The store is gone. Opened again, it knows where it was.
+            self.give_up(error)  # The store is closed. After a reopen its positions show which rows it has.
             return math.inf
         except BusError as error:
-            wait_s = self._put_off(error)
+            wait_s = self._postpone(error)
             return wait_s if not last or isinstance(error, StoreBusy) else math.inf
-        self._retry_s, self._locked_since_s, self._told = RETRY_S, None, ""
-        return math.inf if last else min(self._rest_s(), self._look_again_s())
+        self._retry_s, self._locked_since_s, self._last_warning = RETRY_S, None, ""
+        return math.inf if last else min(self._deletion_pause_s(), self._poll_pause_s())
 
-    def _drop(self, decided: list[tuple[int, Expected]]) -> None:
-        """They were over before the look, and the look has not found them."""
-        for row_id, transaction in decided:
+    def _report_rolled_back(self, ended: list[tuple[int, Expected]]) -> None:
+        """Transactions that had ended before the rows were read, and whose rows were not among them."""
+        for row_id, transaction in ended:
             if self._expected.get(row_id) is transaction:
                 self.forget(row_id)
                 transaction.was_lost("rolled back")
 
-    def _put_off(self, error: BusError) -> float:
-        """Try again later. Whoever waits is told, but a lock is given some time to end."""
+    def _postpone(self, error: BusError) -> float:
+        """The pause before the next attempt, with exponential backoff. Waiters fail with the error; a lock is an error
+        only after PATIENCE_S."""
         now_s = time.monotonic()
         if not isinstance(error, StoreBusy):
-            self._let_go()
+            self._close_table()
             self.give_up(error)
-            self._tell(error)
+            self._warn_once(error)
         elif self._locked_since_s is None:
             self._locked_since_s = now_s
         elif now_s - self._locked_since_s > PATIENCE_S:
             self.give_up(error)
-            self._tell(error)
+            self._warn_once(error)
         longest_s = LOCKED_S_MAX if isinstance(error, StoreBusy) else RETRY_S_MAX
         wait_s, self._retry_s = min(self._retry_s, longest_s), min(2 * self._retry_s, RETRY_S_MAX)
         return wait_s
 
-    def _tell(self, error: BusError) -> None:
-        if error.what != self._told:
-            self._told = error.what
-            log.warning("an outbox waits: %s", error)
+    def _warn_once(self, error: BusError) -> None:
+        if error.what != self._last_warning:
+            self._last_warning = error.what
+            log.warning("an outbox cannot be relayed for now: %s", error)
 
-    def _look_again_s(self) -> float:
-        """A transaction that a block has joined is committed by somebody else, who does not tell us."""
+    def _poll_pause_s(self) -> float:
+        """The pause before the next poll for a joined transaction: the user's code commits it, and no kick follows."""
         if not any(each.is_joined() for each in list(self._expected.values())):
-            self._look_s = RETRY_S
+            self._poll_s = RETRY_S
             return math.inf
-        wait_s, self._look_s = self._look_s, min(2 * self._look_s, RETRY_S_MAX)
+        wait_s, self._poll_s = self._poll_s, min(2 * self._poll_s, RETRY_S_MAX)
         return wait_s
 
     def _readdress(self, waiting: list[RelayWaiter]) -> None:
@@ -228,33 +236,34 @@ class Route:
 
     def _relay_all(self) -> int:
         if any(row_id <= self._after for row_id in list(self._expected)):
-            self._after = 0  # The numbers have gone back: the file is an earlier one.
+            self._after = 0  # Ids have gone back: the file was restored from an earlier state.
         count = 0
         while rows := self._opened().read(self._name, self._after, ROWS):
             count += self._relay(rows)
         return count
 
     def _relay(self, rows: list[OutboxRow]) -> int:
-        """Hand rows to the store, and wait for all of them together."""
-        on_their_way: list[tuple[OutboxRow, Pending[list[object]]]] = []
+        """Apply all rows to the store, then wait for all commits: the store writes them in one group commit."""
+        in_flight: list[tuple[OutboxRow, Pending[list[object]]]] = []
         try:
             for row in rows:
                 pending = self._apply(row)
                 if pending is not None:
-                    on_their_way.append((row, pending))
+                    in_flight.append((row, pending))
         finally:
-            for row, pending in on_their_way:
-                self._arrived(row, pending.wait())
-        return len(on_their_way)
+            # Also after an error: the rows before the refused one are applied, and must be counted as relayed.
+            for row, pending in in_flight:
+                self._finish(row, pending.wait())
+        return len(in_flight)
 
     def _apply(self, row: OutboxRow) -> Pending[list[object]] | None:
-        """None where nothing is to be done: it was relayed before, or is set aside."""
+        """Apply one row. None if it was relayed before, or is set aside now."""
         name = position_name(row.source)
         while row.id > (position := self._target.position(name)):
             try:
                 return self._target.advance(name, position, row.id, row)
             except PositionMoved:
-                continue
+                continue  # Another relay of the same file was faster: read the position again.
             except (BusClosed, StoreFailed, StoreUnavailable):
                 raise
             except BusError as error:
@@ -262,68 +271,69 @@ class Route:
                     raise
                 self._set_aside(row, error)
                 return None
-        self._arrived(row, [])  # Before, in another life of this process or in an answer that was lost.
+        self._finish(row, [])  # An earlier process relayed it, or its response was lost.
         return None
 
     def _set_aside(self, row: OutboxRow, error: BusError) -> None:
         what = "it is damaged" if isinstance(error, DecodeError) else "the store refuses it"
         self._opened().set_aside(row.id, str(error))
-        log.error("row %d of an outbox is set aside, %s: %s", row.id, what, error)
+        log.error("row %d of an outbox is set aside because %s: %s", row.id, what, error)
         transaction = self._expected.pop(row.id, None)
         if transaction is not None:
             transaction.was_lost("refused")
 
-    def _arrived(self, row: OutboxRow, results: list[object]) -> None:
+    def _finish(self, row: OutboxRow, results: list[object]) -> None:
+        """The row is in the store: mark it for deletion, and notify its transaction."""
         self._after = row.id
-        self._note(row)
+        self._mark_relayed(row)
         transaction = self._expected.pop(row.id, None)
         if transaction is not None:
             try:
                 transaction.stored(results)
             except Exception:
-                log.exception("what follows the commit of a transaction has raised")
+                log.exception("an action after the commit of a transaction has failed")
 
     # The table
 
     def _opened(self) -> OutboxTable:
+        """The open table. A file that was replaced is opened again, and read from the beginning."""
         if self._table is not None and self._table.is_stale():
-            self._let_go()
+            self._close_table()
         if self._table is None:
             self._table = self._open_table()
             self._after = 0
         return self._table
 
-    def _let_go(self) -> None:
-        """The file may be another one when it is opened again."""
+    def _close_table(self) -> None:
         table, self._table = self._table, None
         if table is not None:
             table.close()
 
-    def _note(self, row: OutboxRow) -> None:
+    def _mark_relayed(self, row: OutboxRow) -> None:
         self._relayed[row.source] = max(row.id, self._relayed.get(row.source, 0))
-        self._untidy += 1
-        if self._tidy_s == math.inf:
-            self._tidy_s = time.monotonic() + TIDY_S
+        self._undeleted += 1
+        if self._delete_at_s == math.inf:
+            self._delete_at_s = time.monotonic() + TIDY_S
 
-    def _tidy(self, now: bool) -> None:
-        """Delete what was relayed. Where the file is locked that can wait: nothing is relayed twice for it."""
-        if not self._relayed or not (now or self._untidy >= TIDY_ROWS or time.monotonic() >= self._tidy_s):
+    def _delete_relayed(self, now: bool) -> None:
+        """Delete relayed rows. A locked file postpones that: the position already prevents a second relay."""
+        if not self._relayed or not (now or self._undeleted >= TIDY_ROWS or time.monotonic() >= self._delete_at_s):
             return
         try:
             for source, up_to in list(self._relayed.items()):
                 self._opened().delete(self._name, source, up_to)
                 del self._relayed[source]
         except StoreBusy:
-            self._tidy_s = time.monotonic() + RETRY_S_MAX
+            self._delete_at_s = time.monotonic() + RETRY_S_MAX
         else:
-            self._untidy, self._tidy_s = 0, math.inf
+            self._undeleted, self._delete_at_s = 0, math.inf
 
-    def _rest_s(self) -> float:
-        return max(0.0, self._tidy_s - time.monotonic())
+    def _deletion_pause_s(self) -> float:
+        return max(0.0, self._delete_at_s - time.monotonic())
 
     def close(self) -> None:
-        self._let_go()
+        self._close_table()
 
 
-def _is_over(transaction: Expected) -> bool:
+def _has_ended(transaction: Expected) -> bool:
     return transaction.is_joined() and not transaction.is_undecided()

@@ -1,10 +1,10 @@
-"""The outbox in a user's SQLite file, by the sqlite3 of the standard library only.
+"""The outbox in a user's SQLite file, through the sqlite3 module of the standard library only.
 
-Never by our own SQLite: two libraries on one file in one process end each other's locks. Nor does anything here open
-and close the file by itself, which would end them too.
+The SQLite library of the stores must not open the user's file: POSIX locks belong to the process, and two copies of the
+library on one file drop each other's locks. For the same reason nothing here opens and closes the file directly.
 
 The user's connection may have any isolation level, row factory or text factory. So transactions are plain SQL, rows are
-read by a cursor of our own, and text is read as bytes.
+read by a cursor without a row factory, and text is read as bytes.
 """
 
 import os
@@ -21,10 +21,10 @@ from unibus.bus.outbox.outbox import OutboxRow
 from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, TransactionInvalid, UsageError
 
 BUSY_S: Final = 0.1
-"""How long the relay waits for a lock before it lets go: others of its files may have something."""
+"""How long the relay waits for a lock before it continues with its other files."""
 
 OURS: Final = 0x554E4942
-"""What stands in the files of our stores as their application id."""
+"""The `application_id` in the header of a SQLite store of unibus ("UNIB")."""
 
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -34,18 +34,18 @@ _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS main.unibus_outbox_source (uuid TEXT NOT NULL, file TEXT NOT NULL)",
 )
 
-# Two savepoints: the outer one is what is rolled back to; the inner one is gone if somebody has ended the transaction.
+# Two savepoints: a rollback goes to the outer one; the inner one no longer exists if the transaction was ended.
 _SAVE: Final = "unibus_block"
 _WATCH: Final = "unibus_watch"
 
 
 def file_number(path: str) -> str:
-    """What a copy has not: the number that the file system knows the file by."""
+    """The inode number of the file: a copy of the file has another one."""
     return str(os.stat(path).st_ino)
 
 
 class SqliteOutbox:
-    """See `Outbox`. Made in the thread of the connection."""
+    """Implements `Outbox`. Made in the thread of the connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -58,14 +58,15 @@ class SqliteOutbox:
         self.address = os.fsdecode(found[0]) if found and found[0] else ""
         if not self.address:
             raise UsageError(
-                "an outbox in a database in memory would end with the process, while its messages stay",
-                "connect to a file; in tests one in a temporary folder",
+                "an outbox cannot be in a database in memory",
+                "connect to a file; in tests to one in a temporary folder",
             )
 
     def begin(self) -> None:
         self.joined = self.connection.in_transaction
         if not self.joined:
-            # At once a writer: a reader that becomes one is refused if another has written meanwhile.
+            # Take the write lock now: a deferred transaction that reads first and writes later fails with SQLITE_BUSY
+            # if another connection has written in between.
             mode = "EXCLUSIVE" if self.connection.isolation_level == "EXCLUSIVE" else "IMMEDIATE"
             self._cursor.execute(f"BEGIN {mode}")
         self._cursor.execute(f"SAVEPOINT {_SAVE}")
@@ -76,8 +77,8 @@ class SqliteOutbox:
             self._cursor.execute(f"RELEASE {_WATCH}")
         except sqlite3.OperationalError as error:
             raise TransactionInvalid(
-                "the connection was committed or rolled back inside of the block: its messages are not sent",
-                "let the block commit; `with connection:` inside of it commits too",
+                "the connection was committed or rolled back inside of the block, so its messages are not sent",
+                "let the block commit: remove commit(), rollback() and `with connection:` from it",
             ) from error
 
     def write(self, store: str, batch: bytes, position: Callable[[str], int]) -> int:
@@ -91,7 +92,7 @@ class SqliteOutbox:
         row_id = self._cursor.lastrowid
         assert row_id is not None
         if row_id <= position(source):
-            # The store has had this number, so the file is an earlier state of itself.
+            # The store already has this id, so the file was restored from an earlier state: begin a new source.
             self._cursor.execute(
                 "UPDATE main.unibus_outbox SET source = ? WHERE id = ?",
                 (self._new_source(file_number(self.address)), row_id),
@@ -99,6 +100,7 @@ class SqliteOutbox:
         return row_id
 
     def _source(self) -> str:
+        """The current source. A file with another inode than at its last write is a copy, and begins a new one."""
         found = self._cursor.execute(
             "SELECT CAST(uuid AS BLOB), CAST(file AS BLOB) FROM main.unibus_outbox_source"
         ).fetchone()
@@ -114,7 +116,7 @@ class SqliteOutbox:
         return source
 
     def commit(self) -> None:
-        # In words, because with autocommit=True the method does nothing.
+        # As SQL: with autocommit=True the method commit() does nothing.
         self._cursor.execute(f"RELEASE {_SAVE}" if self.joined else "COMMIT")
 
     def rollback(self) -> None:
@@ -127,9 +129,9 @@ class SqliteOutbox:
             self._cursor.execute(f"ROLLBACK TO {_SAVE}")
             self._cursor.execute(f"RELEASE {_SAVE}")
         except sqlite3.ProgrammingError:
-            return  # It was closed, and with that rolled back.
+            return  # The connection was closed, which rolls back.
         except sqlite3.OperationalError:
-            # Without our savepoint it is another transaction, which the block has nothing to do with.
+            # The savepoint does not exist: the transaction that is open now is not the one that the block joined.
             if not self.joined:
                 raise
 
@@ -137,7 +139,7 @@ class SqliteOutbox:
         try:
             return self.connection.in_transaction
         except sqlite3.ProgrammingError:
-            return False  # Closed.
+            return False  # The connection is closed.
 
     def open_table(self) -> "SqliteTable":
         return SqliteTable(self.address)
@@ -150,59 +152,62 @@ def _number_or_none(path: str) -> str:
         return "none"
 
 
-def _readable(text: bytes) -> str:
-    """One damaged row must not keep the others from being read."""
+def _decode_leniently(text: bytes) -> str:
+    """A text factory that accepts any bytes: one damaged row must not make the others unreadable."""
     return text.decode("utf-8", "replace")
 
 
 class SqliteTable:
-    """See `Table`."""
+    """Implements `OutboxTable`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._is_there = False
-        with self._told():
-            # `rw` and not more: a file that is missing is told, and not made.
+        self._has_table = False
+        with self._translated_errors():
+            # mode=rw without c: a missing file is an error, and is not created.
             self._number = _number_or_none(path)
             uri = f"{Path(path).absolute().as_uri()}?mode=rw"
             self._connection = sqlite3.connect(uri, timeout=BUSY_S, isolation_level=None, uri=True)
-            self._connection.text_factory = _readable
+            self._connection.text_factory = _decode_leniently
         try:
-            with self._told():
+            with self._translated_errors():
                 self._has_log = self._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
                 if self._connection.execute("PRAGMA application_id").fetchone() == (OURS,):
                     raise UsageError(
-                        f"{Path(path).name} is a store of unibus", "an outbox is in the database of your own rows"
+                        f"{Path(path).name} is a store of unibus, not a database of an application",
+                        "name the database that holds the rows of your application",
                     )
         except BaseException:
             self._connection.close()
             raise
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What the database says, as an error that the relay knows."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Errors of sqlite3 inside of the block become the errors of `OutboxTable`."""
         name = Path(self._path).name
         try:
             yield
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY:
-                raise StoreBusy(f"{name} is locked", "its outbox is relayed when it is not any more") from error
-            raise StoreUnavailable(f"the outbox in {name} cannot be used: {error}", "is the file there?") from error
+                raise StoreBusy(f"{name} is locked", "its outbox is relayed after the lock is released") from error
+            hint = "check that the file exists and can be written"
+            raise StoreUnavailable(f"the outbox in {name} cannot be used: {error}", hint) from error
         except sqlite3.DatabaseError as error:
-            raise StoreDamaged(f"the outbox in {name} cannot be read: {error}", "`PRAGMA integrity_check`") from error
+            hint = "check the file with `PRAGMA integrity_check`"
+            raise StoreDamaged(f"the outbox in {name} cannot be read: {error}", hint) from error
 
     def is_stale(self) -> bool:
         return _number_or_none(self._path) != self._number
 
     def _exists(self) -> bool:
-        """Nobody has made the table before the first message."""
-        if not self._is_there:
+        """Whether the outbox table exists: the first message creates it."""
+        if not self._has_table:
             found = self._connection.execute("SELECT 1 FROM main.sqlite_master WHERE name = 'unibus_outbox'")
-            self._is_there = found.fetchone() is not None
-        return self._is_there
+            self._has_table = found.fetchone() is not None
+        return self._has_table
 
     def read(self, store: str, after: int, limit: int) -> list[OutboxRow]:
-        with self._told():
+        with self._translated_errors():
             if not self._exists():
                 return []
             rows = self._connection.execute(
@@ -210,12 +215,13 @@ class SqliteTable:
                 " WHERE id > ? AND store = ? AND refused IS NULL ORDER BY id LIMIT ?",
                 (after, store, limit),
             )
-            return [OutboxRow(*row) for row in rows.fetchall()]  # All at once: a reader that lingers blocks writers.
+            return [OutboxRow(*row) for row in rows.fetchall()]  # At once: an open read transaction blocks writers.
 
     def delete(self, store: str, source: str, up_to: int) -> None:
-        with self._told():
+        with self._translated_errors():
             if self._has_log:
-                # A deletion that a power cut undoes is made again. Without a write-ahead log that could do harm.
+                # If a power cut undoes the deletion, it is repeated. Only with a write-ahead log: with a rollback
+                # journal a reduced `synchronous` could corrupt the user's file.
                 self._connection.execute("PRAGMA synchronous = NORMAL")
             try:
                 self._connection.execute(
@@ -226,11 +232,11 @@ class SqliteTable:
                 self._connection.execute("PRAGMA synchronous = FULL")
 
     def set_aside(self, row_id: int, why: str) -> None:
-        with self._told():
+        with self._translated_errors():
             self._connection.execute("UPDATE main.unibus_outbox SET refused = ? WHERE id = ?", (why, row_id))
 
     def readdress(self, store: str, again: bool, adopt: bool) -> None:
-        with self._told():
+        with self._translated_errors():
             if self._exists():
                 self._connection.execute(
                     "UPDATE main.unibus_outbox SET store = ?, source = ?, refused = NULL"
@@ -239,7 +245,7 @@ class SqliteTable:
                 )
 
     def left(self, store: str) -> tuple[int, int]:
-        with self._told():
+        with self._translated_errors():
             if not self._exists():
                 return 0, 0
             refused, elsewhere = self._connection.execute(

@@ -1,10 +1,15 @@
-"""A transaction over the user's own connection: its messages become a row of their outbox, and their commit decides.
+"""A transaction over the user's own connection: its messages become one row of the outbox, in the user's commit.
 
-Who commits: the block ends the transaction that it began. Where one was open already the block joins it as a savepoint,
-and whoever began it commits. An exception takes back the rows and the messages of the block, and nothing else.
+The block commits the transaction that it began. If one was open already, the block joins it as a savepoint, and the
+code that began it commits. An exception rolls back the rows and the messages of the block, and nothing else.
 
-Only sends and publishes can be collected. A settlement is about the bus's own store, and until the relay has come by,
-its lock could end.
+    new ─▶ open ─┬─▶ committed                the block owned the transaction
+                 ├─▶ joined ─▶ committed      the outer code commits; the relay finds the row later
+                 │          └▶ rolled back    … or finds that the transaction ended without it
+                 └─▶ rolled back, failed      an exception in the block, or at its commit
+
+Only sends and publishes can be collected. A settlement acts on the store of the bus, and its lock could expire before
+the relay applies it.
 """
 
 import logging
@@ -23,14 +28,14 @@ from unibus.stores.seam.store import Store
 log = logging.getLogger("unibus")
 
 IN_OUTBOX: Final = "outbox"
-"""The durability of a result as long as its message waits in the outbox."""
+"""The durability of a result while its message waits in the outbox."""
 
 _NEVER: Final = "outbox/never"
-"""A position that stands at 0 for ever."""
+"""A position that is never advanced: it is always 0."""
 
 
 class OutboxTransaction(Transaction):
-    """Made by `bus.transaction(connection=…)`. It may be used once."""
+    """Made by `bus.transaction(connection=…)`. It can be used once."""
 
     def __init__(self, store: Store, exchange: Exchange, outbox: Outbox, relay: Relay) -> None:
         super().__init__(store, exchange)
@@ -41,12 +46,14 @@ class OutboxTransaction(Transaction):
     def _check(self, command: Command) -> None:
         if not isinstance(command, Send):
             raise TransactionInvalid(
-                "a transaction over a connection of yours holds sends and publishes, nothing else",
-                "settle after the block, and give what it sends a dedup_key made of the message's id",
+                "a transaction over a connection takes only send and publish",
+                "settle after the block, and set a dedup_key made of the received message's id on what it sends",
             )
-        # One more goes along with them: the position.
+        # One place of the batch is for the position, which the relay adds.
         if len(self._commands) >= BATCH_COMMANDS_MAX - 1:
-            raise TransactionInvalid(f"more than {BATCH_COMMANDS_MAX - 1} messages in one transaction", "use several")
+            raise TransactionInvalid(
+                f"a transaction takes at most {BATCH_COMMANDS_MAX - 1} messages", "use several transactions"
+            )
 
     # Beginning
 
@@ -70,8 +77,8 @@ class OutboxTransaction(Transaction):
         if isinstance(outer, OutboxTransaction) and outer.outbox.connection is self.outbox.connection:
             return True
         raise TransactionInvalid(
-            "a transaction over a connection commits by itself, and is inside of one that does not use it",
-            "open it outside, or use the same connection for both",
+            "a transaction over a connection cannot be nested in a transaction that does not use this connection",
+            "open it outside of the other one, or use the same connection for both",
         )
 
     # Ending
@@ -98,7 +105,8 @@ class OutboxTransaction(Transaction):
     def _commit(self) -> None:
         try:
             self.outbox.check()
-            # Without a row nobody would notice when the commit is somebody else's.
+            # A joined block writes a row even without messages if actions wait for the commit: the outer code commits,
+            # and only the row shows the relay that it did.
             if self._outer is None and (self._commands or (self._afterwards and self.outbox.joined)):
                 self._write()
             self.outbox.commit()
@@ -118,13 +126,14 @@ class OutboxTransaction(Transaction):
         self._refuse_now(sends)
         self._mark(IN_OUTBOX)
         self._row_id = self.outbox.write(self._relay.store_name(), packed(sends), self._position)
-        # Before the commit: the relay may see the row as soon as that is made.
+        # Before the commit: the relay may see the row as soon as the commit is done.
         self._relay.expect(self.outbox, self._row_id, self)
 
     def _refuse_now(self, sends: list[Send]) -> None:
-        """Raise what the store would: after the commit nobody could be told. Nothing is changed.
+        """Raise now what the store would raise for these sends: after the commit no caller is left to get the error.
 
-        A batch with a step that cannot be is refused; where that is the only reason, the store would take the rest.
+        The batch also holds an Advance that always fails, so the store validates the sends and applies nothing. If
+        PositionMoved is the error, the sends are valid.
         """
         try:
             self.store.apply([*sends, Advance(_NEVER, 1, 1)])
@@ -149,12 +158,12 @@ class OutboxTransaction(Transaction):
             self._follow(False)
 
     def _follow(self, stored: bool) -> None:
-        """What depends on the commit, or on the store's answer; what waits for the store is done by the relay."""
+        """Run the actions that wait for the commit, or (`stored`) those that wait for the store's result."""
         for action, needs_store in self._afterwards:
             if needs_store == stored:
                 action()
 
-    # Told by the relay, in its thread
+    # Called by the relay, in its thread
 
     def is_undecided(self) -> bool:
         return self.outbox.is_undecided()
@@ -163,7 +172,7 @@ class OutboxTransaction(Transaction):
         return self.state == "joined"
 
     def stored(self, results: list[object]) -> None:
-        """The messages are in the store: results get their sequence."""
+        """The messages are in the store: fill in the sequences of the results, and run the actions that wait for it."""
         self._fill(results)
         if self.is_joined():
             self.state = "committed"
@@ -171,6 +180,6 @@ class OutboxTransaction(Transaction):
         self._follow(True)
 
     def was_lost(self, state: str) -> None:
-        """Whoever began the transaction has rolled it back; or the store will not take its messages."""
+        """The outer code has rolled the transaction back, or the store refuses its messages."""
         self.state = state
         self._taken_back()

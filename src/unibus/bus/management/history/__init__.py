@@ -1,1 +1,1 @@
-"""Operators and history: events, traces, SQL."""
+"""Operations on history: events, traces, SQL queries."""

@@ -1,13 +1,13 @@
-"""Following history for many clients at once: events are read and encoded once, and kept for a moment.
+"""Follows history for many clients at once: events are read and encoded once, and kept in a ring buffer.
 
-    store ── commit ──▶ watch ──▶ one reading at a time ──▶ ring of pages ──▶ every tail, from its own place
-                                  (a thread, each 100 ms)    ▲ the oldest is dropped
-                                                             └─ a tail that is further back reads history itself
+    store ── commit ──▶ watch ──▶ one reading at a time ──▶ ring of pages ──▶ every tail, from its own seq
+                                  (a thread, each 100 ms)    ▲ the oldest page is evicted
+                                                             └─ a tail that is further behind reads history itself
 
-Nothing is read while there is no tail, and nothing is polled: a commit wakes the reading. What came within COALESCE_S
-is read together. Tails share the loop with every other request: together they may write BYTES_PER_WINDOW in WINDOW_S,
-and only one of those that are behind the ring reads at a time. So a slow tail falls behind and stays correct; it costs
-no memory, because its events are in history.
+Without tails nothing is read, and nothing is polled: a commit wakes the reader. Events within COALESCE_S are read
+together. Tails share the loop with all other requests: together they may write BYTES_PER_WINDOW in WINDOW_S, and of
+those behind the ring only one reads at a time. So a slow tail falls behind and stays correct; it costs no memory,
+because its events are in history.
 """
 
 import asyncio
@@ -27,20 +27,21 @@ COALESCE_S: Final = 0.1
 RING_EVENTS_MAX: Final = 20_000
 RING_BYTES_MAX: Final = 16 * 1024 * 1024
 PIECE_BYTES: Final = 64 * 1024
-"""What is written at once: more would stop the loop for longer than other requests should wait."""
+"""The size of one write: a larger one would block the loop for too long."""
 
 FOUND_MAX: Final = 4
-"""Filters whose bytes a page remembers. More would multiply the ring by the number of filters, which clients choose."""
+"""Filters whose result a page caches. More would multiply the memory of the ring by the number of filters, which
+clients choose."""
 
 WINDOW_S: Final = 0.02
 BYTES_PER_WINDOW: Final = 1024 * 1024
 _PIECE_COST_BYTES: Final = 8 * 1024
-"""What writing a piece costs besides its bytes, in the time that so many bytes take."""
+"""The fixed cost of writing a piece, expressed in bytes."""
 
 
 @dataclass
 class EventFeedPage:
-    """Events from `after` + 1 to `last`, each with its bytes."""
+    """The events from `after` + 1 to `last`, each with its encoded bytes."""
 
     after: int
     last: int
@@ -50,22 +51,23 @@ class EventFeedPage:
     _found: dict[object, list[bytes]] = field(default_factory=dict, repr=False)
 
     def pieces_for(self, wanted: EventFilter, after: int) -> list[bytes]:
-        """The bytes of the events that are wanted, after a place, joined to pieces of about PIECE_BYTES.
+        """The bytes of the matching events after a seq, joined to pieces of about PIECE_BYTES.
 
-        Remembered for others that want the same: joining them for each of hundreds would cost more than all else. The
-        filters that came first are.
+        The result is cached for the first FOUND_MAX filters: joining it again for each of hundreds of tails with the
+        same filter would dominate the cost.
         """
         if after > self.after:
-            return joined([self.encoded[at] for at in self._places(wanted) if self.events[at].seq > after])
+            return joined([self.encoded[at] for at in self._matching(wanted) if self.events[at].seq > after])
         found = self._found.get(wanted.key)
         if found is None:
-            chosen = self.encoded if wanted.is_all else [self.encoded[at] for at in self._places(wanted)]
+            chosen = self.encoded if wanted.is_all else [self.encoded[at] for at in self._matching(wanted)]
             found = joined(chosen)
             if len(self._found) < FOUND_MAX:
                 self._found[wanted.key] = found
         return found
 
-    def _places(self, wanted: EventFilter) -> list[int]:
+    def _matching(self, wanted: EventFilter) -> list[int]:
+        """The indexes of the matching events. The index by channel is built once per page, on first use."""
         channels = self._by_channel
         if channels is None:
             channels = self._by_channel = {}
@@ -74,7 +76,7 @@ class EventFeedPage:
         if wanted.exact:
             among = channels.get(wanted.exact, [])
         else:
-            among = sorted([at for name, places in channels.items() if wanted.means(name) for at in places])
+            among = sorted([at for name, indexes in channels.items() if wanted.means(name) for at in indexes])
         return [at for at in among if wanted.accepts(self.events[at])]
 
 
@@ -93,11 +95,11 @@ def joined(parts: Iterable[bytes]) -> list[bytes]:
 
 
 class EventFeed:
-    """History of one store, for the tails of one event loop. `encode` makes the bytes that all of them send."""
+    """The history of one store, for the tails of one event loop. `encode` gives the bytes that all tails send."""
 
     def __init__(self, history: History, encode: Callable[[Event], bytes]) -> None:
         self.grown: Final = Wake()
-        """Wakes tails: there is a new page, or `failure` is set."""
+        """Wakes the tails after a new page, and when `failure` is set."""
         self.failure: BaseException | None = None
         self.readings = 0
         self._history: Final = history
@@ -108,19 +110,19 @@ class EventFeed:
         self._tails = 0
         self._reading: asyncio.Task[None] | None = None
         self._commits: Final = Wake()
-        self._lane: Final = asyncio.Lock()
+        self._catching_up: Final = asyncio.Lock()
         self._window: Final = _Window()
 
     @contextlib.asynccontextmanager
     async def tail(self) -> AsyncIterator[int]:
-        """While it is entered there is a reading. Gives the seq of the last event at this moment."""
+        """Inside of this context history is read. Gives the seq of the last event at entry."""
         last = await asyncio.to_thread(last_seq, self._history)
         self._tails += 1
         try:
             if self._reading is None:
-                self._forget()
+                self._clear()
                 self._seq, self.failure = last, None
-                self._reading = asyncio.ensure_future(self._read_on())
+                self._reading = asyncio.ensure_future(self._read_repeatedly())
             yield last
         finally:
             self._tails -= 1
@@ -131,42 +133,42 @@ class EventFeed:
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._pages.clear()
         self._held_events = self._held_bytes = 0
 
     def page_after(self, seq: int) -> EventFeedPage | None:
-        """The page that goes on from there; None if there is none yet, or `is_behind`."""
+        """The page with the next event after a seq; None if there is none yet, or if `is_behind`."""
         for page in self._pages:
             if page.last > seq:
                 return page if page.after <= seq else None
         return None
 
     def is_behind(self, seq: int) -> bool:
-        """Whether events after that place are only in history."""
+        """Whether events after the seq have left the ring and are only in history."""
         first = next((page for page in self._pages if page.last > seq), None)
         return seq < self._seq if first is None else first.after > seq
 
     async def catch_up(self, seq: int) -> EventFeedPage:
-        """A page from history itself, one tail at a time. `after` is larger than `seq` by what history lacks."""
-        async with self._lane:
+        """A page from history itself, one tail at a time. If history was pruned, its `after` is larger than `seq`."""
+        async with self._catching_up:
             began_s = asyncio.get_running_loop().time()
             page = await asyncio.to_thread(self._read, seq)
-            await asyncio.sleep(asyncio.get_running_loop().time() - began_s)  # Half of the time is for others.
+            await asyncio.sleep(asyncio.get_running_loop().time() - began_s)  # Leaves half of the time to others.
             return page
 
     async def turn(self, size: int) -> None:
-        """Return when a tail may write so many bytes."""
+        """Wait until a tail may write `size` bytes."""
         await self._window.turn(size)
 
-    async def _read_on(self) -> None:
+    async def _read_repeatedly(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             while True:
                 began_s = loop.time()
-                commit = self._commits.coming()  # Before watching: a commit may come at once.
+                commit = self._commits.coming()  # Before the watch: a commit may follow immediately.
                 stop = self._history.watch(self._commits.wake_soon)
                 try:
                     while True:
@@ -179,17 +181,17 @@ class EventFeed:
                     stop()
                 await asyncio.sleep(max(0.0, began_s + COALESCE_S - loop.time()))
         except Exception as error:
-            # The store has failed or is closed. Each tail raises it, and the next tail begins again.
+            # The store has failed or is closed. Each tail raises the error, and the next tail starts a new reader.
             self.failure = error
             self._reading = None
             self.grown.wake()
 
     def _read(self, seq: int) -> EventFeedPage:
-        """In a thread."""
+        """Read and encode one page; called in a thread."""
         self.readings += 1
         events, safe = self._history.events_after(seq, PAGE)
         if not events:
-            # What history has forgotten is not there, and counts as read.
+            # Pruned events cannot be read, and count as read.
             return EventFeedPage(max(seq, safe), max(seq, safe), [], [])
         return EventFeedPage(events[0].seq - 1, events[-1].seq, events, [self._encode(event) for event in events])
 
@@ -207,11 +209,11 @@ class EventFeed:
 
 
 class _Window:
-    """So many bytes in each window of time, for all who take turns. Who waits is served in order."""
+    """A rate limiter: BYTES_PER_WINDOW in each window of time, for all tails. Waiting tails are served in order."""
 
     def __init__(self) -> None:
         self._used = 0
-        self._is_open = False  # Whether a timer ends this window.
+        self._is_open = False  # Whether a timer is set that ends this window.
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
     async def turn(self, size: int) -> None:

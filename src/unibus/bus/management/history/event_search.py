@@ -1,6 +1,6 @@
-"""Looking into history once: a page of events after a place, and the newest ones. Blocking; for a thread.
+"""Searches history: a page of events after a position, and the newest events. It blocks: use it in a thread.
 
-A filter may match nothing in millions of events, so a search ends after a time, with the place that it has reached.
+A filter may match nothing in millions of events, so a search ends after SEARCH_S_MAX and gives the position it reached.
 """
 
 import threading
@@ -16,7 +16,7 @@ from unibus.stores.seam.store import Store
 from unibus.stores.seam.store_view import last_events, seq_before
 
 PAGE: Final = 500
-"""Events that are read at once: the owner of a file cannot write meanwhile."""
+"""Events that are read at once. Small, because the owner of a file cannot write during a read."""
 
 SEARCH_S_MAX: Final = 5.0
 _BEYOND: Final = 2**62
@@ -24,7 +24,7 @@ _BEYOND: Final = 2**62
 
 @dataclass
 class Search:
-    """One search. `stop` from another thread ends it."""
+    """One search. Another thread ends it by setting `stop`."""
 
     wanted: EventFilter
     since_ns: int = 0
@@ -36,14 +36,14 @@ class Search:
 
     def goes_on(self) -> bool:
         if self.stop.is_set():
-            raise BusClosed("the search was stopped", "its caller has left")
+            raise BusClosed("the search was stopped", "its client has disconnected")
         return time.monotonic() < self._end_s
 
     def begin(self) -> None:
         self._end_s = time.monotonic() + self.seconds_max
 
     def page(self, store: Store, after: int, limit: int) -> tuple[list[Event], int, int]:
-        """Up to `limit` events after a place, the place to go on from, and the last seq there is."""
+        """Up to `limit` events after a seq, the seq to continue after, and the last seq of history."""
         self.begin()
         seq, last = after, last_seq(store.history)
         if self.since_ns:
@@ -63,7 +63,7 @@ class Search:
         return found, seq, last
 
     def last(self, store: Store, count: int) -> tuple[list[Event], int, bool]:
-        """The newest `count`, the last seq there is, and whether all that could match was looked at."""
+        """The newest `count` matching events, the last seq of history, and whether the search was complete."""
         self.begin()
         health, last = store.health(), last_seq(store.history)
         oldest = max(1, health.oldest_seq)
@@ -74,5 +74,5 @@ class Search:
 
 
 def last_seq(history: History) -> int:
-    """In constant time: the health of a store counts its messages."""
+    """The last seq of history, in constant time; `health()` would count all messages."""
     return history.events_after(_BEYOND, 1)[1]

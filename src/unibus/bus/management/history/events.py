@@ -1,7 +1,7 @@
-"""Events of history as records, and which of them are wanted: for `unibus tail`, for the server and for its clients.
+"""Events of history as records, and filters for them: for `unibus tail`, for the server and for its clients.
 
-A record says what is known of an event, with instants as text. A filter is by channel, by kind and by fields; what
-could never match is a UsageError with the nearest name.
+A record has the fields of an event, with instants as text. A filter selects by channel, kind and fields; a name that
+could never match raises UsageError with the nearest known name.
 """
 
 import difflib
@@ -19,12 +19,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES: Final = {"enqueued_us": "enqueued_at", "first_delivered_us": "first_delivered_at"}
 _SHOWN: Final = tuple((name, _TIMES.get(name)) for name in Event.__struct_fields__ if name not in ("seq", "ts"))
 FIELDS: Final = tuple(name for name in Event.__struct_fields__ if name != "attrs")
-"""What a filter may ask for, beside ATTRIBUTES."""
+"""The fields that a filter may use, besides ATTRIBUTES."""
 ATTRIBUTES: Final = (
     *("priority", "copies", "source", "source_sequence", "new_sequence", "dedup_key", "key"),
     *("target", "action", "name", "position", "messages"),
 )
-"""What is among the attributes of an event, where it has it."""
+"""The attributes that an event may have."""
 
 _REMEMBERED_MAX: Final = 10_000
 
@@ -34,7 +34,7 @@ def when(event_us: int) -> datetime:
 
 
 def record_of(event: Event) -> dict[str, object]:
-    """What is known of it; instants as text."""
+    """The fields of the event that are set; instants as text."""
     record: dict[str, object] = {"seq": event.seq, "at": when(event.ts).isoformat()}
     for name, instant in _SHOWN:
         value = getattr(event, name)
@@ -48,8 +48,8 @@ def record_of(event: Event) -> dict[str, object]:
 
 
 class EventFilter:
-    """`channel` is a name, a pattern or `*`; as for `subscribe`, an entity of that very name (`is_known`) wins over the
-    pattern. `where` are texts FIELD=VALUE, all of which have to hold. Two filters with the same `key` want the same."""
+    """`channel` is a name, a pattern or `*`; as in `subscribe`, an entity with exactly this name (`is_known`) wins over
+    the pattern. `where` are texts FIELD=VALUE, all of which must be true. Filters with equal `key` are equal."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class EventFilter:
         self._conditions: Final = [_condition(text) for text in where]
         self._index: SubscriptionIndex | None = None
         self.exact = "" if channel == ALL else channel
-        """The one channel that is meant; empty for all, and for a pattern."""
+        """The one channel to match; empty for all channels and for a pattern."""
         if self.exact and is_wildcard(channel) and not is_known(channel):
             self._index = SubscriptionIndex()
             self._index.subscribe(1, Pattern.wildcard(channel))
@@ -78,7 +78,7 @@ class EventFilter:
         return not (self.exact or self._index or self.kinds or self._conditions)
 
     def means(self, channel: str) -> bool:
-        """Whether the events of a channel are wanted, as far as that is all."""
+        """Whether the channel matches. The result for a pattern is cached per channel."""
         if self._index is None:
             return not self.exact or channel == self.exact
         found = self._channels.get(channel)
@@ -89,7 +89,7 @@ class EventFilter:
         return found
 
     def accepts(self, event: Event) -> bool:
-        """The rest, for an event of such a channel."""
+        """Whether the other conditions match, for an event of a matching channel."""
         if self.kinds and event.kind not in self.kinds:
             return False
         return all([_value(event, name) == value for name, value in self._conditions])
@@ -115,4 +115,4 @@ def _value(event: Event, name: str) -> str | None:
 def _near(given: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(given, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names)}"
+    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(names)}"

@@ -1,7 +1,7 @@
-"""SQL over what a server's store has: the engine and the limits of `MessageBus.query_messages`, a few queries at once.
+"""SQL queries over the store of a server, with the engine and the limits of `MessageBus.query_messages`.
 
-A query runs in a thread of its own, and one whose client has left ends at its next look at the guard, which is after a
-hundred steps of SQLite. It keeps its place among the few until it has ended.
+At most AT_ONCE_MAX queries run at once, each in its own thread. If the client disconnects, its query ends at the next
+check of the guard, after about a hundred steps of SQLite. Until then it still counts as running.
 
 In JSON a value of a row is a number, text or null; what JSON lacks is tagged: {"$bytes": base64}, {"$float": "inf"}.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 AT_ONCE_MAX: Final = 4
 WAITING_MAX: Final = 32
-"""Queries that run, and that wait for one of them to end. More are refused: RateLimited."""
+"""The maximum numbers of running and of waiting queries. More are refused with RateLimited."""
 
 TIME_S_MAX: Final = 60.0
 MEMORY_MB_MAX: Final = 512.0
@@ -58,7 +58,7 @@ Cell = int | float | str | dict[str, str] | None
 
 
 class QueryAnswer(msgspec.Struct, frozen=True):
-    """`truncated`: there were more rows than asked for. `seconds` is how long it took."""
+    """`truncated`: there were more rows than requested. `seconds` is the duration of the query."""
 
     columns: list[str]
     truncated: bool
@@ -71,36 +71,36 @@ class Queries:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker: Final = broker
-        self._places: Final = asyncio.Semaphore(AT_ONCE_MAX)
+        self._slots: Final = asyncio.Semaphore(AT_ONCE_MAX)
         self._waiting = 0
 
     async def run(self, request: QueryRequest) -> QueryResult:
-        """QueryInvalid or QueryStopped as in process. Cancelled, it ends the query."""
+        """Raises QueryInvalid or QueryStopped as in process. A cancellation ends the query."""
         asked = query(
             self._broker.store, request.sql, _parameters(request), request.time_limit_s, request.rows, request.memory_mb
         )
-        await self._take_place()
+        await self._acquire_slot()
         running = begin_in_thread("unibus-query", asked.run)
-        running.add_done_callback(self._leave)
+        running.add_done_callback(self._release_slot)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             asked.cancel()
             raise
 
-    async def _take_place(self) -> None:
+    async def _acquire_slot(self) -> None:
         if self._waiting >= WAITING_MAX:
-            raise RateLimited(f"{AT_ONCE_MAX} queries run and {WAITING_MAX} wait", "try again in a second", 1.0)
+            raise RateLimited(f"{AT_ONCE_MAX} queries run and {WAITING_MAX} wait", "retry in a second", 1.0)
         self._waiting += 1
         try:
-            await self._places.acquire()
+            await self._slots.acquire()
         finally:
             self._waiting -= 1
 
-    def _leave(self, running: "asyncio.Future[QueryResult]") -> None:
-        self._places.release()
+    def _release_slot(self, running: "asyncio.Future[QueryResult]") -> None:
+        self._slots.release()
         if not running.cancelled():
-            running.exception()  # Of a query that was abandoned no other code reads it.
+            running.exception()  # Marks it as retrieved: no other code does so for an abandoned query.
 
 
 def _parameters(request: QueryRequest) -> object:
@@ -116,14 +116,14 @@ def _parameter(value: Parameter) -> Value:
     try:
         return base64.b64decode(value.data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise UsageError(f"a parameter is no base64: {error}", "{'$bytes': …} in base64") from error
+        raise UsageError(f"a parameter is not valid base64: {error}", "encode the value of $bytes in base64") from error
 
 
 # Rows in JSON
 
 
 def pieces_of(result: QueryResult) -> Iterator[bytes]:
-    """The JSON of a QueryAnswer, some rows at a time: an answer of a million rows is never in memory as a whole."""
+    """The JSON of a QueryAnswer in pieces of some rows: the JSON of a million rows is never in memory as a whole."""
     head = QueryAnswer(list(result.columns), result.truncated, result.seconds, [])
     yield msgspec.json.encode(head).removesuffix(b"]}")
     for start in range(0, len(result), ROWS_PER_PIECE):
@@ -142,7 +142,7 @@ def _cell(value: Value) -> Cell:
 
 
 def result_of(answer: QueryAnswer) -> QueryResult:
-    """For clients: the result as `query_messages` gives it."""
+    """For clients: the result as `query_messages` returns it."""
     rows = [tuple([_value(cell) for cell in row]) for row in answer.rows]
     return QueryResult(answer.columns, rows, answer.truncated, answer.seconds)
 
@@ -153,4 +153,6 @@ def _value(cell: Cell) -> Value:
     try:
         return base64.b64decode(cell["$bytes"], validate=True) if "$bytes" in cell else float(cell["$float"])
     except (KeyError, ValueError) as error:
-        raise DecodeError("a value of a row cannot be read", "server and client differ in version") from error
+        raise DecodeError(
+            "a value of a row cannot be decoded", "use the same version of unibus on server and client"
+        ) from error

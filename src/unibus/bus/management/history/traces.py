@@ -1,6 +1,6 @@
-"""The trace of one message as records: what a client needs to draw its tree, or to print its events.
+"""The trace of one message as records: for a client that draws its tree or prints its events.
 
-A step of the tree is an event in words; it names the event by its `seq`, so that each is sent once.
+A step of the tree is a text for an event; it refers to the event by its `seq`, so that each event is sent once.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from unibus.errors import DecodeError, MessageNotFound, MessageTooLarge
 from unibus.stores.seam.store import Store
 
 EVENTS_MAX: Final = 20_000
-"""An id that was used for so many events is none: a query over `events` shows them page by page."""
+"""An id with more events does not identify one message; a query over `events` shows them page by page."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ class StepRecord(msgspec.Struct, frozen=True):
 
 
 class CopyRecord(msgspec.Struct, frozen=True):
-    """The message in one place: as `bus.trace.Copy`. `declined` has subscriptions that got no copy, with the reason."""
+    """The message in one entity, as TracedCopy. `declined` lists subscriptions that got no copy, with the reason."""
 
     channel: str
     sequence: int
@@ -37,7 +37,7 @@ class CopyRecord(msgspec.Struct, frozen=True):
 
 
 class TraceRecord(msgspec.Struct, frozen=True):
-    """As `bus.trace.MessageTrace`: its events in their order, and the tree of the places where it was."""
+    """As MessageTrace: the events in their order, and the tree of its copies."""
 
     message_id: str
     status: str
@@ -46,7 +46,7 @@ class TraceRecord(msgspec.Struct, frozen=True):
 
 
 def trace(store: Store, message_id: str) -> TraceRecord:
-    """MessageNotFound if history has nothing of it. It reads from the disk: not for an event loop."""
+    """MessageNotFound if history has no event of the message. It reads from disk: do not call it on an event loop."""
     events = store.history.events_of(message_id)
     if len(events) > EVENTS_MAX:
         what = f"history has {len(events)} events of {message_id!r:.80}, more than {EVENTS_MAX}"
@@ -60,8 +60,8 @@ def trace(store: Store, message_id: str) -> TraceRecord:
 
 def not_traced(message_id: str) -> MessageNotFound:
     return MessageNotFound(
-        f"history has nothing of a message {message_id!r}",
-        "is the id whole? `unibus tail '*'` shows ids; history is kept for 7 days unless the store says otherwise",
+        f"history has no event of a message {message_id!r}",
+        "check the id: `unibus tail '*'` shows ids; history is kept for 7 days unless the store is set otherwise",
     )
 
 
@@ -78,12 +78,14 @@ def _record(copy: TracedCopy) -> CopyRecord:
 
 
 def trace_of_record(record: TraceRecord) -> MessageTrace:
-    """For clients: the trace as `bus.trace` has it."""
+    """For clients: the trace as `trace_message` returns it."""
     events = {event.seq: event for event in record.events}
     try:
         roots = [_copy(root, events) for root in record.roots]
     except KeyError as error:
-        raise DecodeError(f"the trace has no event {error}", "server and client differ in version") from error
+        raise DecodeError(
+            f"the trace has no event {error}", "use the same version of unibus on server and client"
+        ) from error
     return MessageTrace(record.message_id, record.events, roots)
 
 

@@ -1,1 +1,1 @@
-"""Work on many messages as jobs that go on without their caller."""
+"""Bulk operations as jobs of a server, which continue when the caller disconnects."""

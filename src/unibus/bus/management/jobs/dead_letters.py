@@ -1,9 +1,9 @@
-"""Dead-lettered messages as operators list them: a page by key, and counts by queue and reason.
+"""Lists dead-lettered messages for operators: pages by key, and counts by queue and reason.
 
-A page has the first messages after a key, in the order of `unibus dlq ls`: (time of death, entity, sequence). Every
-message is looked at once for a page, a few hundred at a time, and only those of the page are kept and read. So a page
-takes the same memory whether there are ten dead-lettered messages or a million, and other threads run meanwhile.
-Bodies are read for those who ask for them.
+A page has the first messages after a key, in the order of `unibus dlq ls`: (time of dead-lettering, entity, sequence).
+A page scans every message once, a few hundred at a time, and keeps and reads only those of the page. So it takes the
+same memory for ten dead-lettered messages as for a million, and other threads run meanwhile. Bodies are read only on
+request.
 
     key        1700000000000000000:17:orders/$DeadLetterQueue     died_ns : sequence : entity
 """
@@ -17,7 +17,7 @@ import msgspec
 from unibus.bus.dead_letters.dead_message import dead_message
 from unibus.bus.dead_letters.filters import DeadLetterFilter
 from unibus.bus.dead_letters.finding import FoundMessages, entities_of, scan
-from unibus.bus.dead_letters.record import died_ns, record_of, text_in
+from unibus.bus.dead_letters.record import dead_lettered_ns, record_of, text_in
 from unibus.bus.dead_letters.steps import Steps
 from unibus.bus.queues.operations import Queues
 from unibus.core.codec.codec import decode_json, encode_json
@@ -28,16 +28,16 @@ from unibus.errors import UsageError
 
 PAGE_MAX: Final = 1_000
 GROUPS_MAX: Final = 10_000
-"""Groups in one answer. Reasons are free text: there may be as many groups as messages."""
+"""Groups in one response. Reasons are free text, so there may be as many groups as messages."""
 
 RECORD_BYTES: Final = 1_000
-"""About what a record takes in an answer beside its texts and its body."""
+"""The approximate size of a record in a response, without its texts and its body."""
 
 _KEY: Final = re.compile(r"([0-9]{1,19}):([0-9]{1,19}):([\s\S]+)")
 
 
 class FilterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A DeadLetterFilter as JSON: all of it but `where`. Ages are in seconds. Nothing given: every message."""
+    """A DeadLetterFilter as JSON, without `where`. Ages are in seconds. An empty filter selects every message."""
 
     queue: str | None = None
     source: str | None = None
@@ -53,14 +53,14 @@ class FilterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     ids: tuple[str, ...] | None = None
 
     def as_filter(self) -> DeadLetterFilter:
-        """UsageError for values that no filter can have."""
+        """UsageError for values that a filter cannot have."""
         return DeadLetterFilter(**msgspec.structs.asdict(self))
 
     @classmethod
     def of(cls, chosen: DeadLetterFilter) -> "FilterRecord":
-        """UsageError for a filter with a function: that cannot be written."""
+        """UsageError for a filter with a function, which cannot be serialized."""
         if chosen.where is not None:
-            raise UsageError("a filter with `where` cannot be sent to a server", "filter by something else")
+            raise UsageError("a filter with `where` cannot be sent to a server", "use the other conditions of a filter")
         given = {name: getattr(chosen, name) for name in cls.__struct_fields__}
         for name in ("older_than", "newer_than"):
             age = given[name]
@@ -69,10 +69,10 @@ class FilterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class DeadLetterRecord(msgspec.Struct, frozen=True):
-    """One dead-lettered message. `entity` is where it is, `source` where it died.
+    """One dead-lettered message. `entity` is the queue that holds it, `source` the entity where it failed.
 
-    `message` is the JSON document of the message as it was sent, and `traceback` that of the handler: both only where
-    bodies were asked for, else null and empty.
+    `message` is the JSON document of the message as it was sent, `traceback` that of the handler's error. Both are
+    present only if bodies were requested, else null and empty.
     """
 
     key: str
@@ -98,12 +98,12 @@ class DeadLetterRecord(msgspec.Struct, frozen=True):
         """The message itself; UsageError if the page was read without bodies."""
         document = bytes(self.message)
         if document == b"null":
-            raise UsageError(f"the body of {self.id!r:.80} was not read", "ask for bodies")
+            raise UsageError(f"the body of {self.id!r:.80} was not requested", "list messages with their bodies")
         return decode_json(document)
 
 
 class DeadLetterPage(msgspec.Struct, frozen=True):
-    """`next` is the key to go on after; None at the end."""
+    """`next` is the `after` of the next page; None at the end."""
 
     items: list[DeadLetterRecord]
     next: str | None
@@ -125,7 +125,7 @@ class DeadGroups(msgspec.Struct, frozen=True):
 
 
 class DeadLetterKey(NamedTuple):
-    """The place of a message in the order of a list."""
+    """The position of a message in the order of a list."""
 
     died_ns: int
     entity: str
@@ -136,33 +136,33 @@ class DeadLetterKey(NamedTuple):
 
 
 def key_of(text: str) -> DeadLetterKey:
-    """UsageError for a text that `DeadLetterKey.text` did not make."""
+    """The key for a text of `DeadLetterKey.text`. UsageError for any other text."""
     found = _KEY.fullmatch(text)
     if found is None:
-        raise UsageError(f"after is {text!r:.80}", "the `next` of a page, as it was")
+        raise UsageError(f"after is {text!r:.80}", "pass the `next` of a page unchanged")
     return DeadLetterKey(int(found[1]), found[3], int(found[2]))
 
 
 def _key(entry: StoredMessage) -> DeadLetterKey:
-    return DeadLetterKey(died_ns(entry), entry.entity.name, int(entry.sequence))
+    return DeadLetterKey(dead_lettered_ns(entry), entry.entity.name, int(entry.sequence))
 
 
 class _First:
-    """The first `count` messages after a key, of all that are added: the rest is forgotten at once."""
+    """Keeps the first `count` messages after a key, of all that are added. Memory is bounded by `count` and a chunk."""
 
     def __init__(self, count: int, after: DeadLetterKey | None) -> None:
         self._count = count
         self._after = after
-        self._last: DeadLetterKey | None = None  # Of `count` messages that are known: what is after it cannot be meant.
+        self._last: DeadLetterKey | None = None  # The largest key of `count` known messages: later keys are not needed.
         self._known: list[tuple[DeadLetterKey, StoredMessage]] = []
 
     def narrow(self, entries: list[StoredMessage]) -> list[StoredMessage]:
-        """Those that may be meant by the time of their death. Quicker than a filter, and mostly enough to say no."""
+        """Drop messages outside of the page by their time alone: cheaper than the filter, and mostly sufficient."""
         from_ns = 0 if self._after is None else self._after.died_ns
         if self._last is None:
-            return [entry for entry in entries if died_ns(entry) >= from_ns] if from_ns else entries
+            return [entry for entry in entries if dead_lettered_ns(entry) >= from_ns] if from_ns else entries
         until_ns = self._last.died_ns
-        return [entry for entry in entries if from_ns <= died_ns(entry) <= until_ns]
+        return [entry for entry in entries if from_ns <= dead_lettered_ns(entry) <= until_ns]
 
     def add(self, entries: Iterable[StoredMessage]) -> None:
         after, last = self._after, self._last
@@ -181,9 +181,9 @@ class _First:
 def page(
     queues: Queues, chosen: DeadLetterFilter, after: DeadLetterKey | None, top: int, bodies: bool, bytes_max: int
 ) -> Steps[DeadLetterPage]:
-    """The first `top` messages after a key, or fewer where they have `bytes_max` together. At least one."""
+    """The first `top` messages after a key; fewer, but at least one, if they exceed `bytes_max` together."""
     if not 1 <= top <= PAGE_MAX:
-        raise UsageError(f"top is {top}", f"a whole number from 1 to {PAGE_MAX}")
+        raise UsageError(f"top is {top}", f"use a whole number from 1 to {PAGE_MAX}")
     first = _First(top + 1, after)
     found = FoundMessages((yield from entities_of(queues.store)))
     yield from scan(queues.store, chosen, queues.now_ns(), found, first.add, first.narrow)
@@ -191,7 +191,7 @@ def page(
     shown = _fitting(known[:top], bodies, bytes_max)
     data = queues.store.data_of([entry for _, entry in shown]) if bodies else {}
     items = [_record(key, entry, data.get(entry)) for key, entry in shown if not bodies or entry in data]
-    # Also where the last of them has gone meanwhile: the page after it is the same.
+    # The key of the last scanned message, even if it was settled meanwhile: the next page begins after it either way.
     return DeadLetterPage(items, shown[-1][0].text() if len(known) > len(shown) else None)
 
 
@@ -201,7 +201,7 @@ def _fitting(
     size = 0
     for at, (_, entry) in enumerate(known):
         texts = sum([len(value) for value in record_of(entry).values() if isinstance(value, str)])
-        # A body of bytes is base64 in JSON, and other text may need escapes.
+        # Twice the size: bytes become base64 in JSON, and text may need escapes.
         size += RECORD_BYTES + 2 * texts + (2 * int(entry.who.size) if bodies else 0)
         if size > bytes_max and at:
             return known[:at]
@@ -233,14 +233,14 @@ def _record(key: DeadLetterKey, entry: StoredMessage, data: bytes | None) -> Dea
 
 
 def groups(queues: Queues, chosen: DeadLetterFilter, bytes_max: int) -> Steps[DeadGroups]:
-    """How many there are by entity and reason, in the order of `unibus dlq ls --summary`."""
+    """The number of messages by entity and reason, in the order of `unibus dlq ls --summary`."""
     counted: dict[tuple[str, str], list[int]] = {}
 
     def count(entries: list[StoredMessage]) -> None:
         for entry in entries:
             known = counted.setdefault((entry.entity.name, text_in(record_of(entry), REASON_HEADER)), [0, 0])
-            died = died_ns(entry)
-            known[1] = min(known[1], died) if known[0] else died
+            failed_ns = dead_lettered_ns(entry)
+            known[1] = min(known[1], failed_ns) if known[0] else failed_ns
             known[0] += 1
 
     found = FoundMessages((yield from entities_of(queues.store)))

@@ -1,11 +1,11 @@
-"""The list of jobs in a file beside the store: `FILE.jobs.json`, so that a restarted server still knows them.
+"""The list of jobs in a file beside the store, `FILE.jobs.json`: a restarted server can list and resume them.
 
-It is written whole, beside the old one, synced and renamed: after a crash it has the old content or the new one. It
-is for listing and resuming only. What a job may still do follows from the store and from the job's limits, so a list
-that is a second old, or lost, never makes a message move twice. For the same reason a list that cannot be written does
-not stop the work: an operator who discards messages because the disk is full must be able to.
+The file is replaced atomically (written beside the old one, synced, renamed): after a crash it has the old content or
+the new one. It is for listing and resuming only. What remains to do follows from the store and from the job's limits,
+so a list that is a second old, or lost, never moves a message twice. For the same reason a write error of the file does
+not stop a job: an operator must be able to discard messages when the disk is full.
 
-What cannot be read is set aside under another name, with a warning, and the server goes on with an empty list.
+A file that cannot be read is renamed, with a warning, and the server continues with an empty list.
 """
 
 import logging
@@ -33,21 +33,21 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def path_of(url: str) -> str:
-    """Where the jobs of a store are listed; "" for a store without a file."""
+    """The path of the jobs file of a store; "" for a store without a file."""
     parts = urlsplit(url)
     path = "" if parts.netloc or not kept_in(parts.scheme) else unquote(parts.path)[1:].rstrip("/")
     return f"{os.path.realpath(path)}{SUFFIX}" if path else ""
 
 
 class JobFile:
-    """Blocking: to be called in a thread. `problem` says why the list was not written the last time; "" if it was."""
+    """It blocks: call it in a thread. `problem` is the error of the last write; "" if it succeeded."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.problem = ""
 
     def load(self) -> tuple[int, list[Job]]:
-        """The last id that was given, and the jobs, the oldest first."""
+        """The last id in use, and the jobs, the oldest first."""
         if not self._path:
             return 0, []
         try:
@@ -67,13 +67,13 @@ class JobFile:
         try:
             os.replace(self._path, name)
         except OSError as refused:
-            log.warning("%s is no list of jobs (%.200s), and cannot be set aside: %s", self._path, error, refused)
-            self._path = ""  # It may be anything: it must not be replaced.
+            log.warning("%s is not a list of jobs (%.200s) and cannot be renamed: %s", self._path, error, refused)
+            self._path = ""  # It may be any file of the user: never overwrite it.
         else:
-            log.warning("%s is no list of jobs (%.200s): it is %s now", self._path, error, name)
+            log.warning("%s is not a list of jobs (%.200s): it was renamed to %s", self._path, error, name)
 
     def save(self, last_id: int, jobs: list[Job]) -> None:
-        """Never raises: see the module."""
+        """Write the list. An OSError is logged, not raised: see the module."""
         if not self._path:
             return
         try:

@@ -1,4 +1,4 @@
-"""Jobs as data: what is asked for, and what is known of one. A server, its clients and the file of jobs share them.
+"""Jobs as data: the request and the record of a job. A server, its clients and the jobs file share them.
 
     queued ──▶ running ──▶ done
       ▲           ├──▶ paused ───────┐
@@ -7,8 +7,8 @@
       └───────────┼── resume ◀───────┘
                   └──▶ cancelled         also from every state but done
 
-What a job acts on is decided when it is created: of each entity the messages up to one sequence (`limits`). A message
-that dies again afterwards has a higher sequence, so a job that is resumed does not move it a second time.
+The messages of a job are fixed when it is created: for each entity those up to one sequence (`limits`). A message that
+is dead-lettered again later has a higher sequence, so a resumed job does not move it a second time.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -25,14 +25,14 @@ JobKind: TypeAlias = Literal["retry", "redirect", "discard", "rules", "purge"]
 JobState: TypeAlias = Literal["queued", "running", "paused", "done", "failed", "cancelled", "interrupted"]
 
 JOBS_MAX: Final = 100
-"""Jobs that are listed. Beyond it the oldest that have ended are forgotten; more unfinished ones are refused."""
+"""Jobs in the list. Beyond it the oldest ended jobs are removed; if all are unfinished, new ones are refused."""
 
 ERRORS_MAX: Final = 100
 ERROR_CHARS_MAX: Final = 500
-"""Errors of single messages in a record: the first ones, cut. All of them are counted."""
+"""A record has the first errors of single messages, each truncated. All of them are counted."""
 
 RATE_PER_S_MIN: Final = 0.001
-"""A message each quarter of an hour: a job that is slower is as good as paused."""
+"""About one message in a quarter of an hour: a slower job is as good as paused."""
 
 ENDED: Final = frozenset({"done", "cancelled"})
 """States that a job never leaves."""
@@ -41,15 +41,15 @@ AT_REST: Final = frozenset({"done", "cancelled", "paused", "failed", "interrupte
 """States in which nothing happens until an operator acts."""
 
 _OWN_FIELDS: Final = {"target": "redirect", "rules": "rules", "entity": "purge", "force": "retry"}
-"""Fields that belong to one kind of job."""
+"""Fields that only one kind of job has."""
 
 
 class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a job shall do.
+    """The request for a job.
 
-    `filter` says which dead-lettered messages are meant, and has to be given, `{}` for all of them; a purge has an
-    `entity` in its place, which may be a dead-letter queue. `rules` is the text of a file of rules; the default ones
-    without it. `rate` is messages a second, `batch_size` how many go in one batch of the store at most.
+    `filter` selects dead-lettered messages and is required, `{}` selects all of them; a purge has an `entity` instead,
+    which may be a dead-letter queue. `rules` is the text of a file of rules; without it the default rules apply. `rate`
+    is messages per second, `batch_size` the maximum number of messages in one batch of the store.
     """
 
     kind: JobKind
@@ -64,23 +64,27 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     max_recoveries: int = DEAD_LETTER_RECOVERIES_MAX
 
     def check(self) -> None:
-        """UsageError for what no job can be, whatever the store holds."""
+        """UsageError for a request that is wrong independent of the store."""
         for name, kind in _OWN_FIELDS.items():
             if getattr(self, name) and self.kind != kind:
-                raise UsageError(f"{name} in a job to {self.kind}", f"it belongs to a job to {kind}")
+                raise UsageError(f"a {self.kind} job cannot have {name}", f"only a {kind} job has it")
         if self.kind == "purge":
             if not self.entity or self.filter is not None:
-                raise UsageError("a purge has an entity and no filter", "entity: a queue, or name/$DeadLetterQueue")
+                raise UsageError(
+                    "a purge job needs an entity and no filter", "name a queue, or its name/$DeadLetterQueue"
+                )
         elif self.filter is None:
-            raise UsageError(f"a job to {self.kind} needs a filter", "filter: {} means every dead-lettered message")
+            raise UsageError(f"a {self.kind} job needs a filter", "filter: {} selects every dead-lettered message")
         else:
             self.filter.as_filter()
         if self.kind == "redirect" and not self.target:
-            raise UsageError("a job to redirect needs a target", "a queue, a topic or a subscription")
+            raise UsageError("a redirect job needs a target", "name a queue, a topic or a subscription")
         if not 0 <= self.max_recoveries < 2**31:
-            raise UsageError(f"max_recoveries is {self.max_recoveries}", "a whole number from 0 up")
+            raise UsageError(f"max_recoveries is {self.max_recoveries}", "use a whole number of 0 or more")
         if self.rate is not None and not RATE_PER_S_MIN <= self.rate <= RATE_PER_S_MAX:
-            raise UsageError(f"rate is {self.rate}", f"messages a second, from {RATE_PER_S_MIN} to {RATE_PER_S_MAX:g}")
+            raise UsageError(
+                f"rate is {self.rate}", f"use messages per second, from {RATE_PER_S_MIN} to {RATE_PER_S_MAX:g}"
+            )
         self.recovery_rules()
         self.bulk()
 
@@ -88,15 +92,15 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return Bulk(self.dry_run, self.rate, self.batch_size, force=self.force)
 
     def recovery_rules(self) -> tuple[RecoveryRule, ...]:
-        """ConfigInvalid for a text that has no rules."""
+        """The rules of the request. ConfigInvalid for a text that cannot be read."""
         return RecoveryRule.defaults() if self.rules is None else RecoveryRule.load(self.rules.encode())
 
 
 class JobCounts(msgspec.Struct, frozen=True):
-    """What became of the messages. `skipped` were locked, or gone when their turn came.
+    """The number of messages per outcome. `skipped` were locked, or settled before the job reached them.
 
-    `gone` were no longer there when the job was resumed: moved by this job after its progress was last written, or
-    received, moved or removed by others. `errors` counts those that could not go where they should.
+    `gone` had left the queue when the job was resumed: moved by this job after its progress was last saved, or
+    received, moved or removed by others. `errors` counts messages that could not be moved.
     """
 
     retried: int = 0
@@ -109,7 +113,7 @@ class JobCounts(msgspec.Struct, frozen=True):
     gone: int = 0
 
     def settled(self) -> int:
-        """Messages that are no longer where they were, and will not be met again."""
+        """Messages that have left their queue, and that a resumed job does not find again."""
         return self.retried + self.redirected + self.discarded + self.purged + self.gone
 
     def all(self) -> int:
@@ -117,16 +121,16 @@ class JobCounts(msgspec.Struct, frozen=True):
 
 
 class JobError(msgspec.Struct, frozen=True):
-    """Why one message could not go where it should have."""
+    """Why one message could not be moved."""
 
     id: str
     error: str
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """A job as it is now. `by` is the authorization rule of the caller, `reason` why it stopped before its end.
+    """A job as it is now. `by` is the authorization rule of the caller, `reason` why it ended early.
 
-    `by_rule` counts, for a job of rules, the messages that each rule decided about, and last those that none did.
+    `by_rule` counts, for a rules job, the messages that each rule decided, and last those that none did.
     """
 
     id: int
@@ -148,7 +152,7 @@ class JobRecord(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct):
-    """A job of this server: its record, and of each entity the last sequence that it may touch."""
+    """A job of this server: its record, and for each entity the last sequence that it may process."""
 
     record: JobRecord
     limits: dict[str, int]

@@ -2,8 +2,8 @@
 
     prepare ─▶ [ wait for the rate ─▶ a batch in a thread ─▶ progress ]… ─▶ done, paused, cancelled, interrupted, failed
 
-Between two batches it looks whether it shall stop: because an operator asked for it, because the server stops, or
-because the store has failed. The rate is kept by the clock of the bus.
+Between two batches it checks whether to stop: on request of an operator, when the server stops, or when the store has
+failed. The rate is measured by the clock of the bus.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ class BrokerHolder(Protocol):
 
 
 class Ending(NamedTuple):
-    """The state that a run leaves its job in, and why; "" where it came to its end."""
+    """The state at the end of a run, and the reason for an early end."""
 
     state: JobState
     reason: str = ""
 
 
 class JobRun:
-    """`progressed` is awaited after each batch. `stop` may be called at any time, also before it has begun."""
+    """`progressed` is awaited after each batch. `stop` may be called at any time, also before the start."""
 
     def __init__(self, holder: BrokerHolder, job: Job, progressed: Callable[[], Awaitable[None]]) -> None:
         self.job = job
@@ -61,13 +61,13 @@ class JobRun:
         self._stopping = asyncio.Event()
 
     def stop(self, state: JobState, reason: str = "") -> None:
-        """End between two batches in this state. A cancellation is not taken back by a pause."""
+        """End between two batches in this state. A later pause does not replace a cancellation."""
         if self._wanted is None or self._wanted.state != "cancelled":
             self._wanted = Ending(state, reason)
         self._stopping.set()
 
     async def carry_out(self) -> Ending:
-        """Raises nothing but the cancellation of its task."""
+        """Run the job to its end. Raises only CancelledError; every other error becomes the reason of the ending."""
         try:
             return await self._carry_out()
         except STOPPED as error:
@@ -110,12 +110,12 @@ class JobRun:
         return Ending("interrupted", "the server stopped")
 
     async def _may_go(self, queues: Queues, bucket: TokenBucket, count: int, interrupted: asyncio.Event) -> bool:
-        """Wait until the rate allows so many. False if something else has ended the waiting."""
+        """Whether the rate allows `count` messages now. If not, wait until it may, or until the run has to stop."""
         if bucket.try_acquire(count, queues.now_ns()):
             return True
         due = asyncio.Event()
         delay_ns = int(bucket.wait_s(count, queues.now_ns()) * 1e9) + 1
-        # Timers of a bus that closes never call: `interrupted` is set then.
+        # The timers of a closing bus never run; `interrupted` ends the wait then.
         queues.timers.after(delay_ns, partial(notify_loop, asyncio.get_running_loop(), due.set))
         waiting = [asyncio.ensure_future(each.wait()) for each in (due, self._stopping, interrupted)]
         try:

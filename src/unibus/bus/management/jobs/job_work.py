@@ -1,12 +1,12 @@
-"""What a job does, batch by batch, in a thread: the sweeps of bus/dead_letters, bounded by what was there at its start.
+"""The work of a job, batch by batch, in a thread: a sweep (bus/dead_letters) bounded to the messages at its creation.
 
-    measure   at creation: how many messages are meant, and of each entity the last sequence among them (the limits)
-    prepare   at the start and at each resumption: which of these are left
-    step      one batch of the store with what is decided about the next of them
+    measure   at creation: the number of selected messages, and for each entity their last sequence (the limits)
+    prepare   at the start and at each resume: which of these messages remain
+    step      one batch of the store with the decisions about the next messages
 
-A batch is written as a whole or not at all, and what was moved is not found again. So a job may end between two
-batches for any reason, kill -9 included, and goes on later with what is left. The limits keep it from what came later:
-sequences only rise, also those of an entity that is deleted and created again.
+A batch is atomic, and a moved message is not found again. So a job may end between two batches for any reason, kill -9
+included, and continue later with the remaining messages. The limits exclude messages that arrived later: sequences only
+increase, also those of an entity that was deleted and created again.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ from unibus.errors import EntityNotFound, UsageError
 T = TypeVar("T")
 
 STEP_MAX: Final = 100
-"""Messages in one batch of a job, whatever its batch_size: deciding about them holds the store's lock, for which all
-other requests wait. About 2 ms compiled, 8 ms plain."""
+"""The upper limit of messages in one batch of a job, whatever its batch_size: a batch holds the store's lock, and all
+other requests wait for it. About 2 ms compiled, 8 ms plain."""
 
 PURGED: Final = "purged"
 
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 
 
 def measure(queues: Queues, request: JobRequest, now_ns: int) -> Steps[Measured]:
-    """What a new job is about. EntityNotFound for a target or an entity that does not exist."""
+    """Select the messages of a new job. EntityNotFound for a target or an entity that does not exist."""
     found = yield from _found(queues, request, now_ns)
     _decide(queues, request, found.entities, now_ns)
     limits: dict[str, int] = {}
@@ -59,7 +59,7 @@ def measure(queues: Queues, request: JobRequest, now_ns: int) -> Steps[Measured]
 
 
 def _found(queues: Queues, request: JobRequest, now_ns: int) -> Steps[FoundMessages]:
-    """Everything that the request means now; ages count from `now_ns`."""
+    """All messages that the request selects now; ages count from `now_ns`."""
     if request.filter is not None:
         return (yield from find(queues.store, request.filter.as_filter(), now_ns))
     found = FoundMessages((yield from entities_of(queues.store)))
@@ -82,7 +82,7 @@ def _decide(queues: Queues, request: JobRequest, entities: EntityLookup, now_ns:
 
 
 class _ByRules:
-    """Lets rules decide, and counts what each of them has decided about."""
+    """Decides by rules, and counts the decisions of each."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -98,7 +98,7 @@ class _ByRules:
 
 
 class _Purge(Sweep):
-    """Removes messages in whatever state but locked."""
+    """Removes messages in any state except locked."""
 
     def _tasks(self, entries: list[StoredMessage], decide: Decide) -> list[SweepTask]:
         tasks: list[SweepTask] = []
@@ -107,13 +107,13 @@ class _Purge(Sweep):
                 self.result.skipped += 1
                 continue
             command = Remove(entry.entity.name, int(entry.sequence), PURGED)
-            command.raises = False
+            command.raises = False  # A message that was locked or settled meanwhile is skipped.
             tasks.append(SweepTask(entry.who.message_id, RecoveryAction.DISCARD, command))
         return tasks
 
 
 class JobWork:
-    """What is left of a job, and what has become of it so far. Its methods are for one thread at a time."""
+    """The remaining messages of a job, and its progress. Its methods are called by one thread at a time."""
 
     def __init__(
         self, sweep: Sweep, entries: list[StoredMessage], decide: "Decide | _ByRules", before: JobCounts
@@ -132,11 +132,11 @@ class JobWork:
         return len(self._entries) - self._at
 
     def place(self) -> str:
-        """Where the next message is."""
+        """The entity of the next message."""
         return self._entries[self._at].entity.name
 
     def step(self, size: int) -> None:
-        """One batch, blocking. What it raises has changed nothing, unless the store failed."""
+        """Process one batch; it blocks. If it raises, nothing was changed, unless the store failed."""
         chunk = self._entries[self._at : self._at + size]
         walk(self._sweep.batch(chunk, self._decide))
         self._at += len(chunk)
@@ -144,10 +144,10 @@ class JobWork:
         self._error_count += len(errors)
         for message_id, text in errors[: max(0, ERRORS_MAX - len(self._errors))]:
             self._errors.append(JobError(message_id, text[:ERROR_CHARS_MAX]))
-        errors.clear()
+        errors.clear()  # A job over a million messages must not collect a million errors.
 
     def progress(self) -> dict[str, object]:
-        """The fields of a record that a step changes."""
+        """The fields of the record that a step changes."""
         result, before = self._sweep.result, self._before
         counts = JobCounts(
             before.retried + result.retried,
@@ -164,21 +164,23 @@ class JobWork:
 
 
 def prepare(queues: Queues, job: Job) -> Steps[JobWork]:
-    """The messages that the job still has to look at, those which it left where they were included."""
+    """The remaining work of a job. It includes the messages that earlier runs left in place (skipped, errors)."""
     record = job.record
     request = record.request
     found = yield from _found(queues, request, record.created_ns)
     decide = _decide(queues, request, found.entities, record.created_ns)
-    entries = [entry for entry in found.entries if _is_meant(entry, job)]
-    found.entries = []
+    entries = [entry for entry in found.entries if _is_within_limits(entry, job)]
+    found.entries = []  # The work keeps its own list; this one would hold settled messages in memory.
     kind = _Purge if request.kind == "purge" else Sweep
     sweep = kind(queues, found, request.max_recoveries, request.bulk())
     return JobWork(sweep, entries, decide, _carried_over(record.counts, record.total, len(entries)))
 
 
-def _is_meant(entry: StoredMessage, job: Job) -> bool:
-    """Whether it was there when the job was created. In a file that another one has taken the place of sequences begin
-    again: there an entity is younger than the job."""
+def _is_within_limits(entry: StoredMessage, job: Job) -> bool:
+    """Whether the message existed when the job was created.
+
+    If another file has replaced the store, sequences begin again; its entities are younger than the job.
+    """
     entity = entry.entity
     if int(entity.created_ns) > job.record.created_ns:
         return False
@@ -186,24 +188,25 @@ def _is_meant(entry: StoredMessage, job: Job) -> bool:
 
 
 def _carried_over(counts: JobCounts, total: int, left: int) -> JobCounts:
-    """What counts of earlier runs: what was moved. The rest is either looked at again, or has gone meanwhile."""
+    """The counts of earlier runs that still hold: moved messages. The rest is processed again, or has left."""
     moved = msgspec.structs.replace(counts, manual_review=0, skipped=0, errors=0)
     return msgspec.structs.replace(moved, gone=moved.gone + max(0, total - left - moved.settled()))
 
 
 def check_same_store(queues: Queues, job: Job) -> None:
-    """UsageError if the store is another one, or an older copy: there the sequences mean other messages."""
+    """UsageError if the store was replaced or restored: its sequences then belong to other messages."""
     for name, sequence in job.limits.items():
         entity = queues.store.catalog.find(name)
         if entity is not None and int(entity.sequence) < sequence:
             raise UsageError(
-                f"job {job.record.id} was created on another state of the store: {name!r:.80} has no #{sequence} yet",
+                f"job {job.record.id} was created on another state of the store: {name!r:.80} has no #{sequence}",
                 "create a new job",
             )
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Run it in a worker thread. A task that is cancelled meanwhile goes on when the thread has finished."""
+    """Run `call` in a worker thread. A cancellation takes effect only after the thread has finished, so that the
+    caller never runs at the same time as its abandoned work."""
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         return await asyncio.shield(running)

@@ -1,11 +1,11 @@
-"""The jobs of a server: work on many messages that goes on without its caller, one job after the other.
+"""The jobs of a server: bulk operations that continue when the caller disconnects, one job after the other.
 
-One runs at a time, the others are queued: two jobs never decide about one message at the same moment, and what the
-first has moved the second does not find. The list is on the server's loop only; threads get one batch at a time.
+One job runs at a time, the others are queued: two jobs never decide about one message at the same time, and the second
+does not find what the first has moved. The list is used on the server's loop only; threads run one batch at a time.
 
-A job begins when it is in the file of jobs, and its progress is written at most once a second (job_file.py). When the
-server starts again, what was running or queued is listed as interrupted. It is not resumed by itself: an operator who
-stopped the server to stop the job must not find it running.
+A job starts after it is in the jobs file, and its progress is saved at most once a second (job_file.py). After a
+restart of the server, running and queued jobs are listed as interrupted. They are not resumed automatically: if an
+operator stopped the server in order to stop a job, the job must not run again.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ SAVE_EVERY_S: Final = 1.0
 
 
 class Jobs:
-    """All methods are for the loop of the server. The list is read from its file when it is first asked for."""
+    """All methods are called on the loop of the server. The list is read from its file on first use."""
 
     def __init__(self, holder: BrokerHolder, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._holder = holder
@@ -41,12 +41,12 @@ class Jobs:
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
         self.changed = asyncio.Event()
-        """Set with the next change of any job; another event is here from then on."""
+        """Set with the next change of any job; each change replaces it by a new event."""
 
-    # Looking
+    # Reading
 
     async def records(self) -> list[JobRecord]:
-        """The newest first."""
+        """All jobs, the newest first."""
         await self._load()
         return [job.record for job in reversed(self._jobs.values())]
 
@@ -57,13 +57,13 @@ class Jobs:
         await self._load()
         job = self._jobs.get(number)
         if job is None:
-            raise JobNotFound(f"there is no job {number}", "`unibus dlq jobs ls` lists the last ones")
+            raise JobNotFound(f"there is no job {number}", "`unibus dlq jobs ls` lists the latest jobs")
         return job
 
     # Acting
 
     async def create(self, request: JobRequest, by: str) -> JobRecord:
-        """Check it, find out what it is about, write it down, and let it begin. `by` is the caller's rule."""
+        """Check the request, select its messages, save the job, and start or queue it. `by` is the caller's rule."""
         request.check()
         await self._load()
         self._check_count()
@@ -74,21 +74,21 @@ class Jobs:
         self._last_id += 1
         record = JobRecord(self._last_id, request.kind, "queued", request, by, now_ns, total=total, rate=request.rate)
         job = self._jobs[record.id] = Job(record, limits)
-        self._forget_oldest()
-        await self._save()
+        self._remove_oldest()
+        await self._save()  # Before it starts: a job that changes messages is always listed after a crash.
         self._begin_next()
         return job.record
 
     async def pause(self, number: int) -> JobRecord:
-        """Stop between two batches. One that is at rest already stays as it is."""
+        """Stop the job between two batches. A job that does not run keeps its state."""
         return await self._end_early(number, "paused")
 
     async def cancel(self, number: int) -> JobRecord:
-        """The same for good."""
+        """Stop the job between two batches; it cannot be resumed."""
         return await self._end_early(number, "cancelled")
 
     async def resume(self, number: int) -> JobRecord:
-        """Go on with what is left, when its turn comes. One that runs or is queued stays as it is."""
+        """Queue the job again for its remaining messages. A running or queued job keeps its state."""
         job = await self._find(number)
         self._check_unended(job, "resumed")
         if job.record.state in AT_REST:
@@ -105,6 +105,7 @@ class Jobs:
         self._check_unended(job, state)
         if self._run is not None and self._run.job is job:
             self._run.stop(state)
+            # The caller gets the final record: the batch that runs now is finished first.
             while self._run is not None and self._run.job is job:
                 await self.changed.wait()
             job = await self._find(number)
@@ -120,9 +121,9 @@ class Jobs:
 
     def _check_count(self) -> None:
         if sum([not job.is_ended for job in self._jobs.values()]) >= JOBS_MAX:
-            raise QuotaExceeded(f"{JOBS_MAX} jobs have not ended", "resume or cancel some of them")
+            raise QuotaExceeded(f"there are {JOBS_MAX} unfinished jobs", "resume or cancel some of them")
 
-    def _forget_oldest(self) -> None:
+    def _remove_oldest(self) -> None:
         for number in [number for number, job in self._jobs.items() if job.is_ended]:
             if len(self._jobs) <= JOBS_MAX:
                 return
@@ -147,7 +148,7 @@ class Jobs:
             await self._save()
             ending = await run.carry_out()
         finally:
-            # Also where the task is cancelled: the list has to say so, before any client is told.
+            # Also if the task is cancelled. Saved before it is shown: a client never sees a state that is not on disk.
             ended = self._ended(run.job, ending)
             await self._save(ended)
             self._jobs[ended.record.id] = ended
@@ -156,7 +157,7 @@ class Jobs:
             self._begin_next()
 
     def _ended(self, job: Job, ending: Ending) -> Job:
-        hint = f"`unibus dlq jobs resume {job.record.id}` goes on; the server does not by itself"
+        hint = f"`unibus dlq jobs resume {job.record.id}` continues it; the server does not resume jobs itself"
         is_over = ending.state in ("done", "cancelled")
         record = msgspec.structs.replace(
             job.record,
@@ -170,7 +171,7 @@ class Jobs:
     def _now_ns(self, job: Job) -> int:
         try:
             return self._holder.broker.now_ns()
-        except BusError:  # The store is being opened again, and its clock with it.
+        except BusError:  # The store is being reopened, and its clock is not available.
             return max(time.time_ns(), job.record.started_ns)
 
     async def _progressed(self) -> None:
@@ -183,7 +184,7 @@ class Jobs:
         changed.set()
 
     async def stop(self) -> None:
-        """The server stops: the job that runs ends between two batches, and none begins."""
+        """The server stops: the running job ends between two batches, and no other starts."""
         self._is_stopped = True
         if self._run is not None and self._task is not None:
             self._run.stop("interrupted", "the server stopped")
@@ -207,7 +208,7 @@ class Jobs:
                 self._file = file
 
     async def _save(self, ended: Job | None = None) -> None:
-        """`ended` is written in place of the job of the same number, which is still shown as it was."""
+        """Save the list. `ended` replaces the job of the same number in the file, before it does so in the list."""
         async with self._saving:
             assert self._file is not None
             shown = self._jobs if ended is None else {**self._jobs, ended.record.id: ended}

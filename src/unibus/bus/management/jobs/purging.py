@@ -1,7 +1,7 @@
 """A purge in the process that owns the store: the work of a purge job, without a server.
 
-It removes what is there when it begins, in batches: messages up to the last sequence of that moment. Locked ones are
-skipped. It may be stopped between two batches; run again it goes on with what is left.
+It removes the messages that exist at its start, in batches: those up to the last sequence of that moment. Locked
+messages are skipped. It may be stopped between two batches; a new run continues with the remaining messages.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Progress = Callable[[int, int], object]
 
 
 class Purge:
-    """One entity, or its dead-letter queue, as it is when this is made. EntityNotFound if there is none."""
+    """The purge of one entity, or of its dead-letter queue, as it is at creation. EntityNotFound if unknown."""
 
     def __init__(self, bus: BusOperations, entity: str, dry_run: bool = False) -> None:
         request = JobRequest("purge", entity=entity, dry_run=dry_run)
@@ -32,7 +32,7 @@ class Purge:
         return self._job.record.total
 
     def run(self, progress: Progress, guard: Guard = nullcontext) -> JobRecord:
-        """`guard` surrounds each batch with its progress: for those who must not be disturbed in the middle."""
+        """Remove the messages. `guard` is a context manager around each batch and its progress call (sweep.py)."""
         work = walk(prepare(self._queues, self._job))
         size = self._job.record.request.batch_size
         record = self._job.set(**work.progress())

@@ -1,1 +1,1 @@
-"""Operators and messages: peek, move, send, receive, replay, export, import, relay."""
+"""Operations on messages: peek, move, remove, send, receive, settle, replay, export, import, relay."""

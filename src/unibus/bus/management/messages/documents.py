@@ -1,13 +1,12 @@
-"""Messages as JSON documents (`core/codec/codec`), in both directions, for everything that shows or accepts whole
-messages.
+"""Converts messages to JSON documents (`core/codec/codec`) and back, for all operations on whole messages.
 
-A document loses nothing: `message_of_document(document_of(message))` is the message. What a client sends may also name
-the fields one by one, as `MessageBus.send` does; the kinds of a body are those of a document:
+A document is lossless: `message_of_document(document_of(message))` is the message. A client may also send a body with
+single fields, as in `MessageBus.send`; the kinds of a body are those of a document:
 
     {"body": {"n": 1}}                                    JSON as it is
     {"body": "aGVsbG8=", "kind": "bytes"}                 bytes, in base64
     {"body": {"$uuid": "…"}, "kind": "tagged"}            with the tags of core/codec/wire.py for what JSON lacks
-    {"document": {"unibus": 1, "id": "…", …}}             a whole message, with its id and its time
+    {"document": {"unibus": 1, "id": "…", …}}             a whole message, with its id and its timestamp
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ from unibus.errors import UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX, PRIORITY_MAX
 
 INT64_MAX: Final = 2**63 - 1024
-"""The largest number of 64 bits that is exact in JSON tools, too: these read numbers as floats."""
+"""The largest 64-bit integer that is exact as a float, too: many JSON tools read numbers as floats."""
 
 Int64 = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Seconds = Annotated[float, Meta(gt=0, le=6e9)]
@@ -42,8 +41,8 @@ Headers = Annotated[Raw, Meta(extra_json_schema={"type": "object", "additionalPr
 class OutgoingMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
     """One message to send: a `document` alone, or a body with its fields. See the module for the forms.
 
-    A document keeps its id and its time; its channel and its sequence do not count. `delay_s` and `ttl_s` are seconds,
-    `scheduled_at_ns` is an instant. Headers are those of a document: tagged where JSON lacks their type.
+    A document keeps its id and its timestamp; its channel and its sequence are ignored. `delay_s` and `ttl_s` are
+    seconds, `scheduled_at_ns` is an instant. Headers are those of a document: tagged if JSON lacks their type.
     """
 
     document: Document | UnsetType = UNSET
@@ -80,7 +79,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class _DocumentParts(msgspec.Struct):
-    """What of a document says how to read a body and headers."""
+    """The fields of a document that hold the body and the headers."""
 
     body: Raw
     kind: str
@@ -95,12 +94,12 @@ def document_of(message: Message) -> Raw:
 
 
 def document_of_claimed(claimed: Claimed) -> Raw:
-    """As a receiver gets it: with its sequence, its delivery count, and what settlements wrote over its headers."""
+    """The message as a receiver gets it: with its sequence, its delivery count, and the headers of settlements."""
     return document_of(message_of(claimed))
 
 
 def message_of_document(document: Raw) -> Message:
-    """DecodeError where it is no document of a message."""
+    """DecodeError if it is not the document of a message."""
     return decode_json(bytes(document))
 
 
@@ -108,24 +107,24 @@ def message_of_document(document: Raw) -> Message:
 
 
 def whole_message(given: OutgoingMessage) -> Message | None:
-    """The message of a document, as one that was never stored; None where the fields are named one by one."""
+    """The message of a document, as one that was never stored; None if the message is given by single fields."""
     if isinstance(given.document, UnsetType):
         return None
     others = [name for name in given.__struct_fields__ if name != "document" and getattr(given, name) not in _ABSENT]
     if others:
-        raise UsageError(f"a message has a document and {others[0]} beside it", "change it in the document")
+        raise UsageError(f"a message has both a document and {others[0]}", f"set {others[0]} in the document")
     message = message_of_document(given.document).fresh()
     message.expires_ns = 0
     return message
 
 
 def body_and_fields(given: OutgoingMessage) -> tuple[object, dict[str, object]]:
-    """What `MessageBus.send` takes. DecodeError for a body or headers that cannot be read."""
+    """The arguments for `MessageBus.send`. DecodeError for a body or headers that cannot be decoded."""
     fields = {name: value for name in _PLAIN if (value := getattr(given, name)) is not None}
     fields |= {name: value for name, field in _SECONDS.items() if (value := getattr(given, field)) is not None}
     if given.scheduled_at_ns:
         if given.delay_s is not None:
-            raise UsageError("a message has delay_s and scheduled_at_ns", "leave one of them out")
+            raise UsageError("a message has both delay_s and scheduled_at_ns", "leave one of them out")
         fields["scheduled_at"] = _EPOCH + timedelta(microseconds=given.scheduled_at_ns // 1_000)
     parts = _decoded_parts(given)
     if parts.headers:
@@ -134,7 +133,7 @@ def body_and_fields(given: OutgoingMessage) -> tuple[object, dict[str, object]]:
 
 
 def _decoded_parts(given: OutgoingMessage) -> Message:
-    """Body and headers through the decoder of documents, so that their rules exist once."""
+    """Body and headers, by the decoder of documents: its rules are not repeated here."""
     document: dict[str, object] = {"unibus": VERSION, "id": "-", "channel": "-", "kind": given.kind}
     document["body"] = None if isinstance(given.body, UnsetType) else given.body
     if not isinstance(given.headers, UnsetType):
@@ -146,14 +145,14 @@ def _decoded_parts(given: OutgoingMessage) -> Message:
 
 
 def outgoing_of(body: object, fields: Mapping[str, object]) -> OutgoingMessage:
-    """The other direction, for clients: `fields` are those of `MessageBus.send` that OutgoingMessage has.
+    """The request for a message, for clients: `fields` are those of `MessageBus.send` that OutgoingMessage has.
 
-    What the store of a bus in this process would refuse is refused here, by the same error.
+    A message that a store in this process would refuse is refused here, with the same error.
     """
     given = {name: value for name, value in fields.items() if value is not None}
     unknown = sorted(given.keys() - {*_PLAIN, *_SECONDS, "headers"})
     if unknown:
-        raise UsageError(f"{unknown[0]} cannot be sent to a server", "send the message from a program, as a document")
+        raise UsageError(f"the field {unknown[0]} cannot be sent to a server", "send the whole message as a document")
     parts = _read_parts(encode_json(_checked(body, dict(given))))
     given = {_SECONDS.get(name, name): value for name, value in given.items() if name != "headers"}
     own = {name: value for name, value in msgspec.structs.asdict(parts).items() if value is not UNSET}
@@ -161,7 +160,7 @@ def outgoing_of(body: object, fields: Mapping[str, object]) -> OutgoingMessage:
 
 
 def _checked(body: object, fields: dict[str, object]) -> Message:
-    """The message as a bus would make it from the fields, which are used up."""
+    """The message that a bus would make from the fields. It removes the fields from the dictionary."""
     priority = checked_priority(fields.pop("priority", Priority.NORMAL))
     if "delay" in fields:
         seconds_ns("delay", fields.pop("delay"))
@@ -170,7 +169,7 @@ def _checked(body: object, fields: dict[str, object]) -> Message:
     properties = MessageProperties()
     set_fields(properties, fields)
     if not isinstance(message_id, str) or not message_id:
-        raise UsageError("message_id must be text")
+        raise UsageError(f"message_id is {message_id!r:.60}", "use a str that is not empty")
     made = restored(message_id, "-", message.body, message.timestamp_ns, properties)
     send_of(made, "-")
     return made

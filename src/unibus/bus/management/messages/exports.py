@@ -1,6 +1,6 @@
-"""An export of a store in use, as a stream: exactly the lines of `bus/history/export`, all of one moment.
+"""Exports a store in use as a stream: the lines of `bus/history/export`, a snapshot of one moment.
 
-The last line says that it is complete. A stream that was cut lacks it, and an import refuses such a file.
+The last line marks the export as complete. A truncated stream lacks it, and an import refuses such a file.
 """
 
 from collections.abc import AsyncGenerator, Collection
@@ -14,7 +14,7 @@ from unibus.errors import RateLimited
 from unibus.stores.seam.store import Store
 
 AT_ONCE_MAX: Final = 2
-"""Each holds a read transaction, or the messages of a moment in memory."""
+"""Each running export holds a read transaction, or a copy of the messages in memory."""
 
 
 class Exports:
@@ -25,20 +25,20 @@ class Exports:
         self._running = 0
 
     async def stream(self, names: Collection[str]) -> AsyncGenerator[bytes, None]:
-        """The lines, in pieces. EntityNotFound, before the first piece, for a name that does not exist."""
+        """The lines, in pieces. EntityNotFound for an unknown name, before the first piece."""
         if self._running >= AT_ONCE_MAX:
-            raise RateLimited(f"{AT_ONCE_MAX} exports are running", "try again when one of them is over", 5.0)
+            raise RateLimited(f"{AT_ONCE_MAX} exports are running", "retry when one of them has ended", 5.0)
         self._running += 1
         pipe, store = Pipe(), self._broker.store
         thread = pipe.begin("unibus-export", lambda put: _produce(store, names, put))
-        thread.add_done_callback(self._over)
+        thread.add_done_callback(self._release)
         try:
             return await pipe.stream()
         except BaseException:
             pipe.close()
             raise
 
-    def _over(self, thread: object) -> None:
+    def _release(self, thread: object) -> None:
         self._running -= 1
 
 

@@ -1,14 +1,14 @@
-"""Pieces of an import into a store that a server owns. Each message once, whatever happens to client and server.
+"""The server side of an import, piece by piece: every message exactly once, also after a crash of client or server.
 
-A client reads and checks the file, and sends its lines in this order; `bus/history/import_` has the client's side.
+A client reads and verifies the file, and sends its lines in this order (`bus/history/import_` is the client side):
 
-    entities    all lines of entities: created where missing, and nothing is created if anything conflicts
-    messages    lines of messages: one batch, together with the position `before` + their number
-    state       one line of a session: its state, together with the position `before` + 1
-    end         all lines of entities again: what was disabled is disabled; the position goes one step behind all others
+    entities    all entity lines: missing ones are created; with a conflict nothing is created
+    messages    message lines: one batch, which advances the position to `before` + their number
+    state       one session line: its state, and the position `before` + 1
+    end         all entity lines again: disabled entities are disabled; the position advances once more
 
-A piece whose answer was lost can be sent again: PositionMoved says that it has had its effect. The position has the
-name of the file's content, so that a client that was killed asks for it and goes on there.
+A piece whose response was lost can be sent again: PositionMoved then means that it was applied. The name of the
+position is the digest of the file, so a client that was killed reads the position and continues there.
 """
 
 from typing import Annotated, Final, Literal, TypeVar
@@ -26,7 +26,7 @@ from unibus.stores.seam.store import Store
 L = TypeVar("L", EntityLine, MessageLine, SessionLine)
 
 LINES_MAX: Final = 50_000
-"""More than a namespace has entities; lines of messages are PAGE_MAX at most."""
+"""More than the entities of a namespace; message lines are PAGE_MAX at most."""
 
 NAME_CHARS_MAX: Final = 256
 
@@ -34,13 +34,13 @@ RawLine = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 
 
 class PositionRecord(msgspec.Struct, frozen=True):
-    """How far work has come whose effect is in the store; 0 for a name that is new."""
+    """The progress of an import or relay, as the store has it; 0 for an unknown name."""
 
     position: int
 
 
 class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See the module. `lines` are lines of an export, each as it is in the file."""
+    """One piece; see the module. `lines` are lines of an export, unchanged."""
 
     phase: Literal["entities", "messages", "state", "end"]
     lines: Annotated[list[RawLine], Meta(max_length=LINES_MAX)]
@@ -48,21 +48,21 @@ class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ImportAnswer(msgspec.Struct, frozen=True):
-    """`position` is the `before` of the next piece. `is_kept`: the session has another state, and keeps it."""
+    """`position` is the `before` of the next piece. `is_kept`: the session had another state, and keeps it."""
 
     position: int
     is_kept: bool = False
 
 
 def checked_position(name: str) -> str:
-    """The name of an import's position: other positions are not for imports."""
+    """The name of the position of an import: a client must not change other positions."""
     if not name.startswith(POSITION) or name == POSITION or len(name) > NAME_CHARS_MAX or not name.isprintable():
-        raise UsageError(f"{name!r:.60} is no name of an import", f"{POSITION} and the sum of the file")
+        raise UsageError(f"{name!r:.60} is not the name of an import", f"use {POSITION} and the digest of the file")
     return name
 
 
 def import_piece(store: Store, name: str, request: ImportRequest) -> ImportAnswer:
-    """One piece. DecodeError, and nothing changed, for a line that is none. It waits for the store."""
+    """Apply one piece; it blocks on the store. DecodeError, and nothing is changed, for an invalid line."""
     target, before = StoreTarget(store), request.before
     lines = [line_of(bytes(raw), number) for number, raw in enumerate(request.lines, 1)]
     if request.phase == "entities":
@@ -82,7 +82,7 @@ def import_piece(store: Store, name: str, request: ImportRequest) -> ImportAnswe
 def _all(lines: list[Line], kind: type[L], most: int = LINES_MAX) -> list[L]:
     found = [line for line in lines if isinstance(line, kind)]
     if len(found) != len(lines):
-        raise DecodeError("a line of another kind", "one phase has lines of one kind")
+        raise DecodeError("the request has lines of another kind than its phase", "send lines of one kind per phase")
     if len(found) > most or (most < LINES_MAX and not found):
-        raise UsageError(f"{len(found)} lines", f"1 to {most} in this phase")
+        raise UsageError(f"the request has {len(found)} lines", f"send 1 to {most} lines in this phase")
     return found

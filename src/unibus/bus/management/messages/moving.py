@@ -1,7 +1,7 @@
-"""Messages that wait, taken to another entity or removed by hand: by their sequences, some at a time, all or none.
+"""Moves messages to another entity or removes them, on behalf of an operator: by their sequences, all or none per call.
 
-A message that a receiver has locked is not touched: named, it refuses the call (MessageNotFound); not named, it stays.
-A move is one change of the store: the message is in the one entity or in the other, never in both.
+A locked message is not touched: if its sequence is named, the call is refused (MessageNotFound), else it stays. A move
+is one change of the store: the message is in exactly one of the two entities, also after a crash.
 """
 
 from typing import Annotated, Final
@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from unibus.bus.dead_letters.record import second_life
+from unibus.bus.dead_letters.record import recovered_overlay
 from unibus.bus.dead_letters.sweep import own_ttls
 from unibus.bus.management.messages.documents import Int64
 from unibus.bus.management.messages.peeking import PAGE_MAX
@@ -26,14 +26,14 @@ Sequences = Annotated[list[Int64], Meta(min_length=1, max_length=PAGE_MAX)]
 
 
 class MoveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`sequences` null: the first messages that wait, as many as one call takes. `to` is a queue or a topic."""
+    """`sequences` null selects the first active messages, as many as one call allows. `to` is a queue or a topic."""
 
     to: Annotated[str, Meta(min_length=1, max_length=1_000)]
     sequences: Sequences | None = None
 
 
 class MoveAnswer(msgspec.Struct, frozen=True):
-    """`left` is how many active messages the entity has now."""
+    """`left` is the number of active messages in the entity now."""
 
     moved: int
     left: int
@@ -49,10 +49,10 @@ class RemoveAnswer(msgspec.Struct, frozen=True):
 
 
 def move(store: Store, now_ns: int, entity: str, request: MoveRequest) -> MoveAnswer:
-    """All of them or none: MessageNotFound for one that is gone or locked. It waits for the store.
+    """Move all messages or none: MessageNotFound if one is settled or locked. It blocks on the store.
 
-    What a dead-letter queue has leaves without the record of its death, as a redirect does it. A time-to-live that a
-    message was sent with goes on, or begins again for one that was dead.
+    Messages of a dead-letter queue lose the record of their failure, as in a redirect. The time-to-live of a message
+    continues; for a dead-lettered message it starts again.
     """
     source = _found(store, entity)
     if source == _found(store, request.to):
@@ -63,10 +63,11 @@ def move(store: Store, now_ns: int, entity: str, request: MoveRequest) -> MoveAn
     commands: list[Command] = [*moves]
     if request.sequences is None:
         for command in moves:
-            command.raises = False  # A receiver may have locked it since.
+            command.raises = False  # If a receiver has locked it meanwhile, it is skipped.
     else:
         known = {int(entry.sequence) for entry in entries}
-        commands += [Move(source, each, request.to) for each in request.sequences if each not in known]  # Refused.
+        # Commands for unknown sequences make the store refuse the whole batch, with its own error.
+        commands += [Move(source, each, request.to) for each in request.sequences if each not in known]
     results = store.apply(commands).wait() if commands else []
     info = store.catalog.entity(source).wait()
     moved = sum(isinstance(each, SendResult) for each in results)
@@ -92,7 +93,7 @@ def _move(entry: StoredMessage, target: str, ttl_ns: int, now_ns: int) -> Move:
     command = Move(entry.entity.name, int(entry.sequence), target)
     command.action = MOVE_REDIRECT
     if entry.entity.kind == DEAD_LETTERS:
-        command.overlay = second_life(entry)
+        command.overlay = recovered_overlay(entry)
         command.ttl_ns = ttl_ns
     elif ttl_ns and entry.expires_ns:
         command.ttl_ns = max(1, int(entry.expires_ns) - now_ns)
@@ -100,7 +101,7 @@ def _move(entry: StoredMessage, target: str, ttl_ns: int, now_ns: int) -> Move:
 
 
 def remove(store: Store, entity: str, request: RemoveRequest) -> RemoveAnswer:
-    """All of them or none: MessageNotFound for one that is gone or locked. It waits for the store."""
+    """Remove all messages or none: MessageNotFound if one is settled or locked. It blocks on the store."""
     reason = plain_text("the reason", request.reason) or REMOVED
     sequences = dict.fromkeys(request.sequences)
     store.apply([Remove(entity, sequence, reason) for sequence in sequences]).wait()

@@ -1,7 +1,7 @@
-"""Messages where they are stored, by sequence and in whatever state: whole, or as a preview for a table.
+"""Peeks at stored messages, by sequence and in any state: whole, or as a preview for a table.
 
-The records are what goes over the wire, for a server and for its clients. Instants are nanoseconds since 1970, messages
-are documents (documents.py). A lock token is shown to the receiver that has it and to no other: a record has none.
+A server and its clients exchange these records. Instants are nanoseconds since 1970, messages are documents
+(documents.py). A record never has a lock token: only the receiver that holds the lock may know it.
 """
 
 import base64
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from unibus.bus.api.broker import Broker, Claimed
 
 PAGE_MAX: Final = 1_000
-"""Messages in one request or answer: what a client can hold, and a bound on how long encoding them takes."""
+"""Messages in one request or response: it bounds the memory of a client and the time of encoding."""
 
 PREVIEW_CHARS_MAX: Final = 4_096
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a table of messages shows. `text` is the beginning of the body, `is_cut` whether there is more.
+    """A row of a table of messages. `text` is the beginning of the body, `is_cut` whether there is more.
 
-    A text is shown as it is, bytes as text where they are UTF-8 and as base64 where not, all else as JSON.
+    A str is shown unchanged, bytes as text if they are UTF-8 and else as base64, any other body as JSON.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeekedMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A message where it is stored. `locked_until_ns` is null unless it is locked. It has a document or a preview."""
+    """A stored message. `locked_until_ns` is null unless it is locked. It has a document or a preview."""
 
     sequence: int
     state: Literal["active", "locked", "scheduled", "deferred", "gone"]
@@ -60,7 +60,7 @@ class PeekedMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
 
 class PeekedPage(msgspec.Struct, frozen=True):
-    """Messages by sequence. `next` is the `from` of the page after this one, null at the end."""
+    """Messages by sequence. `next` is the `from` of the next page, null at the end."""
 
     messages: list[PeekedMessage]
     next: int | None
@@ -69,7 +69,7 @@ class PeekedPage(msgspec.Struct, frozen=True):
 async def peek(
     broker: "Broker", entity: str, from_sequence: int, top: int, session_id: str | None = None, preview: int = 0
 ) -> PeekedPage:
-    """Up to `top` messages from a sequence on, in whatever state. Fewer where they are large."""
+    """Up to `top` messages from a sequence on, in any state. Fewer if they are large."""
     found = await broker.peek(entity, from_sequence, top, session_id)
     messages = await encoded_aside(size_of(found), len(found), lambda: [_peeked(each, preview) for each in found])
     is_last = len(found) < top and size_of(found) < broker.answer_bytes_max
@@ -125,6 +125,7 @@ def _beginning(body: object, shown: _Shown, chars: int) -> tuple[str, bool]:
         try:
             text = some.decode("utf-8")
         except UnicodeDecodeError as error:
+            # The cut at 4 * chars bytes may fall inside of a character: then the text before it is valid.
             is_split = error.start > len(some) - 4 and len(some) < len(data)
             text = some[: error.start].decode("utf-8") if is_split else base64.b64encode(some).decode("ascii")
         return text[:chars], len(text) > chars or len(some) < len(data)

@@ -1,6 +1,7 @@
-"""Receiving and settling for the command line and operators' tools: locks by their tokens, many in one call.
+"""Receives, settles and renews for the command line and the tools of operators: by lock tokens, many in one call.
 
-A lock token is base64 text. `settle` keeps the promise of `complete_many`: all of them, or LockLost and none.
+A lock token is base64 text. `settle` is atomic as `complete_many`: it settles all messages, or raises LockLost and
+settles none.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from unibus.bus.queues.operations import Queues
 
 WAIT_S_MAX: Final = 60.0
-"""How long one request waits for messages. A client that wants to wait longer asks again."""
+"""How long one request may wait for messages. A client that wants to wait longer repeats it."""
 
 Token = Annotated[str, Meta(pattern="^[A-Za-z0-9+/]{22}==$")]
 """Sixteen bytes in base64."""
@@ -34,14 +35,14 @@ Consumer = Annotated[str, Meta(max_length=256)]
 
 
 class HeldSessionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What proves that a session was accepted."""
+    """The id and lock token of an accepted session."""
 
     id: SessionId
     token: Token
 
 
 class ReceiveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`lock` false: received and deleted. `session` is one that was accepted."""
+    """`lock` false deletes the messages when they are received. `session` is an accepted session."""
 
     count: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 1
     wait_s: Annotated[float, Meta(ge=0, le=WAIT_S_MAX)] = 0.0
@@ -51,7 +52,7 @@ class ReceiveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True):
-    """`entity` is where it was received from, by the name that it has. `token` and `locked_until_ns` are null where it
+    """`entity` is the exact name of the entity that it was received from. `token` and `locked_until_ns` are null if it
     was deleted when it was received."""
 
     entity: str
@@ -66,7 +67,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True):
 async def receive(
     broker: "Broker", entity: str, request: ReceiveRequest, interrupted: asyncio.Event | None = None
 ) -> "list[Claimed]":
-    """Cancelled, it releases what it has claimed."""
+    """Receive messages. A cancellation releases the messages that are already locked."""
     held = request.session
     session = None if held is None else session_lock(entity, SessionRequest(held.id, held.token))
     return await broker.receive(
@@ -97,14 +98,14 @@ def _received(claimed: "Claimed") -> ReceivedMessage:
 
 
 async def release(broker: "Broker", claimed: "Sequence[Claimed]") -> None:
-    """Release what no client got, without counting a delivery."""
+    """Release messages whose response did not reach the client, without counting a delivery."""
     pending = []
     for each in claimed:
         if each.until_ns:
             try:
                 pending.append(broker.settle(RELEASE, each.token))
             except BusError:
-                continue  # The lock has ended by itself: the message is redelivered either way.
+                continue  # The lock has expired: the message is redelivered either way.
     for answer in pending:
         await answer
 
@@ -113,7 +114,7 @@ async def release(broker: "Broker", claimed: "Sequence[Claimed]") -> None:
 
 
 class SettleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of them or none, unless `each`: then each by itself, and the answer has the error of each that failed."""
+    """Settle all messages or none. With `each`, every message is settled separately, and failures have an error."""
 
     verb: Literal["complete", "abandon", "release", "defer", "dead_letter"]
     tokens: Annotated[list[Token], Meta(min_length=1, max_length=PAGE_MAX)]
@@ -131,14 +132,14 @@ class ErrorRecord(msgspec.Struct, frozen=True):
 
 
 class SettledMessage(msgspec.Struct, frozen=True):
-    """`error` is null where it was settled."""
+    """`error` is null if the message was settled."""
 
     token: str
     error: ErrorRecord | None = None
 
 
 class RenewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of them or none."""
+    """Renew all locks or none."""
 
     tokens: Annotated[list[Token], Meta(min_length=1, max_length=PAGE_MAX)]
 
@@ -149,7 +150,7 @@ class RenewedLock(msgspec.Struct, frozen=True):
 
 
 async def settle(broker: "Broker", entity: str, request: SettleRequest) -> list[SettledMessage]:
-    """LockLost, and none is settled, if one of the locks has ended; MessageNotFound if it is of another entity."""
+    """LockLost, and none is settled, if a lock has expired; MessageNotFound if a message is in another entity."""
     tokens = [token_bytes(text) for text in request.tokens]
     if not request.each:
         await _settle_all(broker.queues, entity, request, tokens)
@@ -164,6 +165,7 @@ async def settle(broker: "Broker", entity: str, request: SettleRequest) -> list[
             found.append((SettledMessage(text, error_record(error)), None))
         else:
             found.append((SettledMessage(text), pending))
+    # All are applied before the first wait, so that they share one group commit.
     for _, settling in found:
         if settling is not None:
             await settling
@@ -171,7 +173,7 @@ async def settle(broker: "Broker", entity: str, request: SettleRequest) -> list[
 
 
 def _settle_all(queues: "Queues", entity: str, request: SettleRequest, tokens: list[bytes]) -> "Pending[list[object]]":
-    """One batch. The name of the entity is in every command: a lock of another one is refused."""
+    """Settle in one batch. Every command names the entity, so that a lock of another entity is refused."""
     verb = next(number for number, name in SETTLEMENTS.items() if name == request.verb)
     commands: list[Command] = []
     for token in tokens:
@@ -201,7 +203,7 @@ async def renew(broker: "Broker", entity: str, request: RenewRequest) -> list[Re
 
 
 class AcceptRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`session_id` null: the next session that is free and has messages."""
+    """`session_id` null accepts the next session that has messages and is not locked."""
 
     session_id: SessionId | None = None
     wait_s: Annotated[float, Meta(ge=0, le=WAIT_S_MAX)] = 0.0
@@ -209,7 +211,7 @@ class AcceptRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AcceptedSession(msgspec.Struct, frozen=True):
-    """`lock_duration_s` is that of the entity: a client renews at a third of it."""
+    """`lock_duration_s` is that of the entity: a client renews after a third of it."""
 
     entity: str
     session_id: str
@@ -246,8 +248,8 @@ def token_text(token: bytes) -> str:
 
 
 def token_bytes(text: str) -> bytes:
-    """UsageError for what is no base64: no lock can have had it, so it was not lost either."""
+    """UsageError for invalid base64, not LockLost: it never was a token of a lock."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise UsageError(f"{text!r:.60} is no lock token", "use it as it was received, in base64") from error
+        raise UsageError(f"{text!r:.60} is not a lock token", "use the token unchanged, in base64") from error

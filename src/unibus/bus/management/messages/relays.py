@@ -1,8 +1,8 @@
-"""Rows of an application's outbox into a store that a server owns: one row, one batch, exactly once.
+"""The server side of a relay: rows of an application's outbox into the store, one row as one batch, exactly once.
 
 The application's database is on the machine of the client, which reads it there (`bus/outbox/relay_route`). A row comes
-with the position of its source, and both are stored, or neither. A row of another machine is not trusted: its messages
-are decoded and encoded again, so that nothing is stored that no receiver could read.
+with the position of its source, and both are stored, or neither. A row from a client is not trusted: its messages are
+decoded and encoded again, so that nothing is stored that a receiver could not decode.
 """
 
 import base64
@@ -28,9 +28,9 @@ _CREATED: Final = (0, QUEUE, TOPIC)
 
 
 class RelayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of an outbox: `batch` as it is in the table, in base64, with its sum. Null: only the position goes on.
+    """A row of an outbox: `batch` is the column of the table in base64, with its CRC. Null advances only the position.
 
-    PositionMoved, and nothing stored, if the position of the source is not at `before`.
+    PositionMoved, and nothing is stored, if the position of the source is not at `before`.
     """
 
     source: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -41,14 +41,14 @@ class RelayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RelayAnswer(msgspec.Struct, frozen=True):
-    """`results` has one for each message of the row."""
+    """`results` has one entry for each message of the row."""
 
     position: int
     results: list[SentMessage]
 
 
 def relay_row(store: Store, request: RelayRequest) -> Pending[list[object]]:
-    """DecodeError for a row that is damaged, or that no bus has written."""
+    """Store one row. DecodeError for a row that is damaged or that unibus has not written."""
     name = position_name(_source(request.source))
     commands = [] if request.batch is None else _sends(request)
     return store.apply([*commands, Advance(name, request.before, request.to)])
@@ -60,7 +60,7 @@ def relay_answer(request: RelayRequest, results: list[object]) -> RelayAnswer:
 
 def _source(text: str) -> str:
     if not text.isprintable():
-        raise UsageError(f"{text!r:.60} is no source of an outbox", "use it as it is in the table")
+        raise UsageError(f"{text!r:.60} is not the source of an outbox", "send the column unchanged")
     return text
 
 
@@ -68,13 +68,13 @@ def _sends(request: RelayRequest) -> list[Send]:
     try:
         batch = base64.b64decode(request.batch or "", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise DecodeError(f"the batch is no base64: {error}", "send the column as it is") from error
-    return [_again(send) for send in unpacked(OutboxRow(request.to, request.source, batch, request.crc))]
+        raise DecodeError(f"the batch is not valid base64: {error}", "send the column unchanged, in base64") from error
+    return [_reencoded(send) for send in unpacked(OutboxRow(request.to, request.source, batch, request.crc))]
 
 
-def _again(given: Send) -> Send:
+def _reencoded(given: Send) -> Send:
     send = send_of(decode(given.data), checked_name(given.entity))
     if send.who != given.who or given.makes not in _CREATED:
-        raise DecodeError("the row does not fit the message in it", "no bus has written it")
+        raise DecodeError("the fields of the row do not match its message", "send only rows that unibus has written")
     send.makes = given.makes
     return send

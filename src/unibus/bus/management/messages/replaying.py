@@ -1,11 +1,11 @@
-"""What an entity has stored before, page by page: to look at, or to be sent again to an entity.
+"""Replays the messages of an entity from history, page by page: to read them, or to send them again to an entity.
 
-Pages go by sequence: `after` is the last one that the caller has. Finding where history has the messages takes a walk
-over the log, so an index is kept between the pages of a client (stores/seam/replay_index.py): a few of them, and each
-for a minute after its last use. Without it a page is only slower.
+Pages are in the order of sequences: `after` is the last one that the caller has. To find the messages in history the
+whole log is scanned, so an index is cached between the pages of a client (stores/seam/replay_index.py): at most
+KEPT_MAX, each for KEPT_S after its last use. Without the index a page is only slower.
 
-What is sent again keeps its id and its key, so that an entity with duplicate detection drops what it knows. One call
-sends one batch of the store: a client that was killed goes on behind the last sequence that it was answered.
+A message that is sent again keeps its id and dedup key, so that an entity with duplicate detection drops it if it is
+known. One call sends one atomic batch: a client that was killed continues after the last sequence of its last response.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class ReplayedMessage(msgspec.Struct, frozen=True):
 
 
 class ReplayedPage(msgspec.Struct, frozen=True):
-    """By sequence. `next` is the `after` of the next page, null at the end."""
+    """Messages by sequence. `next` is the `after` of the next page, null at the end."""
 
     messages: list[ReplayedMessage]
     next: int | None
@@ -49,7 +49,7 @@ class ReplayCount(msgspec.Struct, frozen=True):
 
 
 class ReplaySendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Send what `from` has stored behind a sequence and since an instant to `to`: one batch, all of it or none."""
+    """Send the messages that `from` stored after a sequence and since an instant to `to`: one atomic batch."""
 
     source: Name = msgspec.field(name="from")
     to: Name
@@ -59,7 +59,7 @@ class ReplaySendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class ReplaySent(msgspec.Struct, frozen=True):
-    """`last_sequence` is the `after` of the next call. `done`: history has nothing behind it now."""
+    """`last_sequence` is the `after` of the next call. `done`: history has no message after it now."""
 
     sent: int
     duplicates: int
@@ -74,7 +74,7 @@ class _Kept:
 
 
 class Replays:
-    """The indexes of one server. `clock` counts seconds."""
+    """The replays of one server, with their cached indexes. `clock` gives seconds."""
 
     def __init__(self, broker: Broker, clock: Callable[[], float] = time.monotonic) -> None:
         self._broker: Final = broker
@@ -95,7 +95,7 @@ class Replays:
         return ReplayCount(await begin_in_thread("unibus-replay", lambda: index.count(after)))
 
     async def send(self, request: ReplaySendRequest) -> ReplaySent:
-        """EntityNotFound, before anything is read, where one of the two does not exist."""
+        """EntityNotFound if one of the two entities does not exist, before anything is read."""
         target = self._broker.find(request.to).name
         index = self._index(request.source, request.since_ns)
         bytes_max = self._broker.answer_bytes_max
@@ -106,12 +106,12 @@ class Replays:
         return ReplaySent(len(sent), sum(each.duplicate for each in sent), last, is_end)
 
     def _index(self, entity: str, since_ns: int) -> ReplayIndex:
-        """That of before, unless the entity is another one by now."""
+        """The cached index, unless the entity was deleted and created again (another number)."""
         fresh = self._broker.store.history.replay_index(entity, 0, since_ns)
         key = (fresh.number, since_ns)
         kept = self._kept.pop(key, None) or _Kept(fresh, 0.0)
         kept.used_s = self._clock()
-        self._kept[key] = kept  # The last one is the one that was used last.
+        self._kept[key] = kept  # Inserted again at the end: the dict is in the order of last use.
         while len(self._kept) > KEPT_MAX:
             del self._kept[next(iter(self._kept))]
         self._arm()
@@ -123,7 +123,7 @@ class Replays:
             asyncio.get_running_loop().call_later(KEPT_S, self.expire)
 
     def expire(self) -> None:
-        """Forget what was not used for a while."""
+        """Remove the indexes that were not used for KEPT_S."""
         self._is_armed = False
         oldest_s = self._clock() - KEPT_S
         self._kept = {key: kept for key, kept in self._kept.items() if kept.used_s > oldest_s}

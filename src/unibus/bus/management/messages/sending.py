@@ -1,4 +1,4 @@
-"""Sending for operators and the command line: a list of messages, all or none, and a queue that is created for them."""
+"""Sends a list of messages for operators and the command line: all or none, and creates their queue on request."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class SendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of the messages are stored, or none. `durability` null: that of the store."""
+    """All messages are stored, or none. `durability` null means the default of the store."""
 
     messages: Annotated[list[OutgoingMessage], Meta(min_length=1, max_length=PAGE_MAX)]
     durability: Literal["D1", "D2"] | None = None
 
 
 class SentMessage(msgspec.Struct, frozen=True):
-    """As SendResult: `sequence` is 0 for a duplicate, `duplicate` says that nothing was stored."""
+    """As SendResult: for a duplicate nothing is stored, and `sequence` is 0."""
 
     entity: str
     sequence: int
@@ -38,9 +38,9 @@ class SentMessage(msgspec.Struct, frozen=True):
 
 
 async def send(broker: "Broker", entity: str, request: SendRequest, creates: bool) -> list[SentMessage]:
-    """Through the broker: rates, listeners of this process and tracing take part.
+    """Send through the broker, so that rate limits, listeners in this process and tracing apply.
 
-    With `creates` a missing queue is created with the messages, as a bus that is not strict does it.
+    With `creates` a missing queue is created with the messages, as a bus that is not strict does.
     """
     is_new = creates and _is_missing(broker, entity)
     name = checked_name(entity) if is_new else broker.find(entity).name
@@ -58,7 +58,7 @@ async def send(broker: "Broker", entity: str, request: SendRequest, creates: boo
 def _send_to_new(
     queues: "Queues", name: str, messages: list[Message], durability: Durability | None
 ) -> "Pending[list[object]]":
-    """The queue is created in the batch of its first messages. One that was created meanwhile is used as it is."""
+    """Create the queue in the batch of its first messages. A queue that was created meanwhile is used unchanged."""
 
     def store(given: list[Message]) -> "Pending[list[object]]":
         commands = [queues.command(message, None, {}) for message in given]

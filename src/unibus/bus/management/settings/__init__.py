@@ -1,1 +1,1 @@
-"""Operators and settings: entities, access rules, declared files, the status of a server."""
+"""Operations on settings: entities, access rules, declaration files, the status of a server."""

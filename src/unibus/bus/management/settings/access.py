@@ -1,8 +1,8 @@
 """Authorization rules as records: of the namespace, and of queues and topics.
 
-Keys are in a record only where they were asked for with the change that made them; none shows a key that exists.
-All of it waits for the store: not for an event loop. A change reads all rules and writes them again, so that the
-callers of one store take turns.
+A record has keys only if the request that created them asked for it; existing keys are never shown. All functions
+block on the store: do not call them on an event loop. A change reads all rules and writes them again, so the callers of
+one store must take turns.
 """
 
 import secrets
@@ -22,12 +22,12 @@ from unibus.stores.seam.store import Store
 _WITH_RULES = (KIND_NAMES[QUEUE], KIND_NAMES[TOPIC])
 RuleName = Annotated[str, Meta(min_length=1, max_length=ACCESS_NAME_CHARS_MAX)]
 
-# The rule itself refuses other words, by the error that it has in process, too.
+# Only the schema has the enum: other names are refused by AuthorizationRule, with the same error as in process.
 RightName = Annotated[str, Meta(extra_json_schema={"enum": [right.value for right in Right]})]
 
 
 class AccessRule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """`entity` is null for a rule of the namespace. Keys are there only where a change was asked to show them."""
+    """`entity` is null for a rule of the namespace. Keys are present only if the request asked for new keys."""
 
     name: str
     rights: list[str]
@@ -51,7 +51,7 @@ class AddRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`both` replaces both keys: for a key that others know."""
+    """`both` replaces both keys: for a key that has leaked."""
 
     name: RuleName
     both: bool = False
@@ -74,13 +74,13 @@ def record_of(rule: AuthorizationRule, entity: str, show_keys: bool = False) -> 
 
 
 def rules_of(store: Store, entity: str) -> AccessPage:
-    """Those of one entity. EntityNotFound if there is none."""
+    """The rules of one entity. EntityNotFound if it does not exist."""
     stored = StoredRules(store, entity)
     return AccessPage([record_of(rule, stored.entity) for rule in stored.all()], None)
 
 
 def all_rules(store: Store, after: str = "") -> AccessPage:
-    """Those of the namespace and of the entities behind `after`, some entities at a time."""
+    """The rules of the namespace and of the entities after `after`, in pages of whole entities."""
     found = [] if after else [record_of(rule, "") for rule in StoredRules(store).all()]
     for info in store.entities().wait():
         text = info.settings.get(SETTING)
@@ -92,7 +92,7 @@ def all_rules(store: Store, after: str = "") -> AccessPage:
 
 
 def add(store: Store, entity: str, request: AddRequest) -> AccessRule:
-    """With two new keys. EntityExists if there is a rule of that name."""
+    """Add a rule with two new keys. EntityExists if a rule of that name exists."""
     made = AuthorizationRule.generated(request.name, request.rights, secrets.token_bytes(2 * KEY_BYTES))
     stored = StoredRules(store, entity)
     stored.add(made)
@@ -100,7 +100,8 @@ def add(store: Store, entity: str, request: AddRequest) -> AccessRule:
 
 
 def rotate(store: Store, entity: str, request: RotateRequest) -> AccessRule:
-    """A new primary key. The old one becomes the secondary, so that its tokens hold until they expire."""
+    """Create a new primary key. The old one becomes the secondary key, so that its tokens stay valid until they
+    expire."""
 
     def rotated(rule: AuthorizationRule) -> AuthorizationRule:
         once = rule.rotated(secrets.token_bytes(KEY_BYTES))

@@ -1,6 +1,7 @@
-"""Entities as a file declares them, in a store that is open: the plan as records, and the plan carried out.
+"""Applies a declaration file to an open store: the plan as records, and its application.
 
-Nothing is deleted, and nothing is done where anything conflicts. All of it waits for the store: not for an event loop.
+Nothing is deleted, and nothing is changed if there is a conflict. All functions block on the store: do not call them
+on an event loop.
 """
 
 from pathlib import Path
@@ -19,14 +20,14 @@ TEXT_CHARS_MAX = 16 * 1024 * 1024
 
 
 class DeclareRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`text` is a file of entities: our own form, or the Config.json of Microsoft's emulator."""
+    """`text` is a declaration file: our own format, or the Config.json of Microsoft's emulator."""
 
     text: Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
     dry_run: bool = False
 
 
 class DeclaredEntity(msgspec.Struct, frozen=True):
-    """What is done to one entity. `settings` are those that it gets, `before` their values until then; without keys."""
+    """The change of one entity: `settings` are the new values, `before` the previous ones, without secrets."""
 
     action: Literal["create", "update", "same"]
     name: str
@@ -36,14 +37,14 @@ class DeclaredEntity(msgspec.Struct, frozen=True):
 
 
 class DeclaredPlan(msgspec.Struct, frozen=True):
-    """`conflicts` are only in the plan of a dry run: else they are the error EntityExists, and nothing is done."""
+    """`conflicts` are listed by a dry run only: otherwise they raise EntityExists, and nothing is changed."""
 
     steps: list[DeclaredEntity]
     conflicts: list[str]
 
 
 def declare(store: Store, request: DeclareRequest) -> DeclaredPlan:
-    """ConfigInvalid for a text that is no such file, EntityExists for conflicts: nothing is done then."""
+    """ConfigInvalid for a text that is not a declaration file, EntityExists for conflicts: nothing is changed then."""
     plan = planned(store.entities().wait(), wanted_entities(request.text))
     if not request.dry_run:
         declare_entities(store, plan)
@@ -57,12 +58,12 @@ def plan_record(plan: DeclarePlan) -> DeclaredPlan:
 
 
 def delete(store: Store, name: str) -> None:
-    """With its subscriptions, its dead-lettered messages and all others. EntityNotFound if there is none."""
+    """Delete an entity with its subscriptions and all messages, dead-lettered ones too. EntityNotFound if unknown."""
     store.apply([Drop(name)]).wait()
 
 
 def declare_file(bus: BusOperations, path: str | Path) -> DeclarePlan:
-    """Create and change the entities of a bus as a file says. EntityExists, before anything is done, for conflicts."""
+    """Create and change entities by a declaration file. EntityExists for conflicts: nothing is changed then."""
     store = bus._runtime.queues().store
     plan = planned(store.entities().wait(), read_entity_file(path))
     declare_entities(store, plan)

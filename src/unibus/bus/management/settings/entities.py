@@ -1,10 +1,10 @@
-"""Entities as operators see them: records, a page of them by name, and a reading each second for all who watch.
+"""Entities for operators: records, pages by name, and a live view that is updated each second for all watchers.
 
-    reading each second ──▶ rows that differ from the reading before ──▶ one batch of changes, encoded once
-                                                                         └─▶ every watcher, from its own version
+    reading each second ──▶ rows that differ from the last reading ──▶ one batch of changes, encoded once
+                                                                       └─▶ every watcher, from its own version
 
-A reading makes a record of every entity, in slices, so that the loop serves other requests in between. There is none
-while no client watches, and a namespace so large that a reading takes long is read less often (SHARE_MAX).
+A reading makes a record of every entity, in slices, so that the loop serves other requests in between. Without watchers
+there are no readings, and a namespace so large that a reading takes long is read less often (SHARE_MAX).
 """
 
 import asyncio
@@ -30,17 +30,17 @@ DEAD_LETTERS: Final = "dead-letter queue"
 PAGE: Final = 100
 EVERY_S: Final = 1.0
 SHARE_MAX: Final = 0.02
-"""Of the time of the loop that readings may take: one that took 40 ms is followed by the next after two seconds."""
+"""The share of the loop's time for readings: after one that took 40 ms the next one follows two seconds later."""
 
 SLICE_S: Final = 0.004
 BATCHES_MAX: Final = 64
-"""Changes that are kept for watchers that look less often. One that is further back gets everything again."""
+"""Batches of changes that are kept for slow watchers. A watcher that is further behind gets all rows again."""
 
 
 class EntityRecord(msgspec.Struct, frozen=True):
-    """An entity at one moment. Instants are 0 where there is none; the last five count since the store was opened.
+    """An entity at one moment. An instant of 0 means none; `sent` to `dead_lettered` count since the store was opened.
 
-    Rates are messages a second that arrived and that were completed; None: not known yet. `settings` never have keys.
+    Rates are messages per second, arrived and completed; None before the second reading. `settings` have no secrets.
     """
 
     name: str
@@ -83,11 +83,11 @@ def record_of(info: "EntityInfo", settings: bool = False) -> EntityRecord:
 class EntityPage:
     entities: list[EntityRecord]
     next: str | None
-    """The name to go on after; None at the end."""
+    """The `after` of the next page; None at the end."""
 
 
 class EntityListing:
-    """The entities of a namespace in the order of their names, whatever their kind, from any place on. For a thread."""
+    """The entities of some kinds in the order of their names, from any name on. It blocks: use it in a thread."""
 
     def __init__(self, broker: "Broker", kinds: Iterable[str], prefix: str = "") -> None:
         self._broker: Final = broker
@@ -95,7 +95,7 @@ class EntityListing:
         self._prefix: Final = prefix.casefold()
 
     def after(self, name: str) -> "Iterator[EntityInfo]":
-        """Lazily, a page of each kind at a time. One that is created or deleted meanwhile may be missed."""
+        """Lazily, a page of each kind at a time. Entities that are created or deleted meanwhile may be missed."""
         place = name.casefold()
         merged = heapq.merge(*[self._of_kind(kind, place) for kind in self._kinds], key=_key)
         for info in merged:
@@ -116,7 +116,7 @@ class EntityListing:
             skip += PAGE
 
     def _first_after(self, kind: str, place: str) -> int:
-        """How many names of this kind are not after that place and the prefix: by halving, not by a walk."""
+        """The index of the first name of this kind after `place` that is not before the prefix: by binary search."""
         if not place and not self._prefix:
             return 0
         places = _Names(self._broker, kind)
@@ -125,7 +125,7 @@ class EntityListing:
 
 
 class _Names:
-    """The names of one kind as a sequence that can be searched."""
+    """The names of one kind as a sequence for binary search."""
 
     def __init__(self, broker: "Broker", kind: str) -> None:
         self._broker = broker
@@ -133,6 +133,7 @@ class _Names:
         self._length = self._count()
 
     def _count(self) -> int:
+        """The number of names: doubling finds an upper bound, halving the exact one."""
         low, high = 0, 1
         while self._at(high - 1) is not None:
             low, high = high, high * 2
@@ -172,7 +173,7 @@ def _key(info: "EntityInfo") -> str:
 def page_of(
     listing: EntityListing, after: str, top: int, settings: bool, is_visible: Callable[[str], bool]
 ) -> EntityPage:
-    """Up to `top` of those that may be seen. For a thread: most of them may be hidden."""
+    """Up to `top` of the visible entities. It blocks: most entities may be hidden from the caller."""
     found: list[EntityRecord] = []
     for info in listing.after(after):
         if is_visible(info.name):
@@ -187,7 +188,7 @@ def page_of(
 
 @dataclass(frozen=True)
 class Changes:
-    """What one reading found: rows that differ from the reading before, and names that are gone."""
+    """The result of one reading: rows that differ from the last reading, and names that no longer exist."""
 
     version: int
     rows: dict[str, bytes]
@@ -196,7 +197,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Totals:
-    """Of all entities. Rates are None before the second reading."""
+    """Sums over all entities. Rates are None before the second reading."""
 
     entities: int = 0
     active: int = 0
@@ -217,7 +218,7 @@ class EntityWatch:
         self.totals = Totals()
         self.readings = 0
         self.busy_s = 0.0
-        """The time of the loop that readings took so far."""
+        """The loop's time that readings took so far."""
         self._broker: Final = broker
         self._batches: deque[Changes] = deque(maxlen=BATCHES_MAX)
         self._before: dict[str, EntityRecord] = {}
@@ -227,12 +228,12 @@ class EntityWatch:
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """While it is entered there is a reading each second. The first one is over when this returns."""
+        """Inside of this context there is a reading each second. The first one is complete on entry."""
         self._watchers += 1
         try:
             if self._reading is None:
                 self.failure = None
-                self._reading = asyncio.ensure_future(self._read_on())
+                self._reading = asyncio.ensure_future(self._read_repeatedly())
             first = self.version
             while not self._before and self.failure is None and self.version == first:
                 await self.changed.wait(None)
@@ -244,10 +245,10 @@ class EntityWatch:
             if not self._watchers and self._reading is not None:
                 self._reading.cancel()
                 self._reading = None
-                self._forget()
+                self._reset()
 
     def changes_since(self, version: int) -> Changes | None:
-        """All that was found since, as one; None where that is not kept any more."""
+        """All changes since a version, merged; None if they are no longer kept."""
         batches = [each for each in self._batches if each.version > version]
         if version < self.version and (not batches or batches[0].version != version + 1):
             return None
@@ -258,11 +259,11 @@ class EntityWatch:
             removed = (removed | batch.removed) - batch.rows.keys()
         return Changes(self.version, rows, frozenset(removed))
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.rows, self._before, self.totals = {}, {}, Totals()
         self._batches.clear()
 
-    async def _read_on(self) -> None:
+    async def _read_repeatedly(self) -> None:
         try:
             while True:
                 before_s = self.busy_s
@@ -272,7 +273,7 @@ class EntityWatch:
         except Exception as error:
             self.failure = error
             self._reading = None
-            self._forget()
+            self._reset()
             self.changed.wake()
 
     async def _read(self) -> None:
@@ -280,7 +281,7 @@ class EntityWatch:
         passed_s = now_s - self._read_s if self._before else 0.0
         found: dict[str, EntityRecord] = {}
         changed: dict[str, bytes] = {}
-        active = dead = came = went = 0
+        active = dead = arrived = completed = 0
         async for info in self._infos():
             before = self._before.get(info.name)
             record = _with_rates(info, before, passed_s)
@@ -288,11 +289,12 @@ class EntityWatch:
             active += info.active
             dead += info.dead
             if before is not None:
-                came += max(0, info.sent - before.sent) if info.kind != "subscription" else 0
-                went += max(0, info.completed - before.completed)
+                # Copies in subscriptions are not counted: the topic has counted the message already.
+                arrived += max(0, info.sent - before.sent) if info.kind != "subscription" else 0
+                completed += max(0, info.completed - before.completed)
             if record != before:
                 changed[info.name] = msgspec.json.encode(record)
-        rates = (round(came / passed_s, 1), round(went / passed_s, 1)) if passed_s else (None, None)
+        rates = (round(arrived / passed_s, 1), round(completed / passed_s, 1)) if passed_s else (None, None)
         self.totals = Totals(len(found), active, dead, *rates)
         removed = frozenset(self._before.keys() - found.keys())
         self.version += 1
@@ -302,7 +304,7 @@ class EntityWatch:
         self._before, self._read_s = found, now_s
 
     async def _infos(self) -> "AsyncIterator[EntityInfo]":
-        """Each once, in slices. What is done with each is counted in `busy_s`, too."""
+        """Each entity once, in slices. `busy_s` also counts the time that the consumer of this iterator takes."""
         began_s = time.perf_counter()
         seen: set[str] = set()
         for kind in KINDS:
@@ -327,8 +329,8 @@ def _with_rates(info: "EntityInfo", before: EntityRecord | None, passed_s: float
     record = record_of(info)
     if before is None or not passed_s:
         return record
-    # When it was last used changes with every receive that finds nothing, and is no news by itself.
-    quiet = msgspec.structs.replace(record, accessed_ns=before.accessed_ns)
-    came = round(max(0, info.sent - before.sent) / passed_s, 1)
-    went = round(max(0, info.completed - before.completed) / passed_s, 1)
-    return msgspec.structs.replace(quiet, in_per_s=came, out_per_s=went)
+    # `accessed_ns` changes with every empty receive: alone it is not a change worth sending.
+    unaccessed = msgspec.structs.replace(record, accessed_ns=before.accessed_ns)
+    arrived = round(max(0, info.sent - before.sent) / passed_s, 1)
+    completed = round(max(0, info.completed - before.completed) / passed_s, 1)
+    return msgspec.structs.replace(unaccessed, in_per_s=arrived, out_per_s=completed)

@@ -1,4 +1,4 @@
-"""A server's status as a record: the same for the command line, the page and tools of others."""
+"""The status of a server as a record: for the command line, the web page and other tools."""
 
 import platform
 from typing import TYPE_CHECKING, Final
@@ -14,9 +14,9 @@ NAME: Final = "unibus"
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """Rates are None where there was no reading to compare with: `server/live` has them from its second event on.
+    """Rates are None if there is no earlier reading to compare with: `server/live` has them from its second event on.
 
-    `reasons` says why the health is not `healthy`.
+    `reasons` says why `health` is not `healthy`.
     """
 
     name: str
@@ -41,17 +41,17 @@ class ServerStatus(msgspec.Struct, frozen=True):
     messages: int = 0
     history_bytes: int = 0
     last_error: int = 0
-    """The number of the last warning or error in the log; another one than before: there are new ones to read."""
+    """The number of the last warning or error in the log. If it has changed, there are new ones to read."""
 
 
 def build() -> tuple[str, str]:
-    """How this package was built, and on which Python it runs."""
+    """The build of this package ("compiled" or "plain"), and the Python that runs it."""
     return BUILD, f"{platform.python_implementation()} {platform.python_version()}"
 
 
 def reasons_of(health: "HealthStatus", stalled: int) -> list[str]:
-    """Why it is not healthy, in words for people."""
+    """Why the server is not healthy, as texts for humans."""
     found = [health.problem] if health.problem else []
     if stalled:
-        found.append(f"{stalled} queues have messages and no consumer any more")
+        found.append(f"{stalled} queues have a backlog and no consumer any more")
     return found

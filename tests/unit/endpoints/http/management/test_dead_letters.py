@@ -63,7 +63,7 @@ async def test_a_record_has_what_dlq_ls_prints_and_a_body_only_where_it_is_asked
     assert (item.died_ns, item.attempts, item.recoveries) == (letter.failure_ns, 1, 0)
     assert (item.state, item.session_id, item.size) == ("active", None, letter.size)
     assert bytes(item.message) == b"null"
-    with pytest.raises(UsageError, match="was not read"):
+    with pytest.raises(UsageError, match="was not requested"):
         item.original()
     (page,) = await pages(http, "bodies=1")
     original = page.items[0].original()

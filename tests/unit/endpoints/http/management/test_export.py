@@ -156,7 +156,7 @@ async def test_a_client_that_reads_again_too_late_is_cut(monkeypatch: pytest.Mon
     running = pipe.begin("unibus-export", lambda put: put(b"x" * 50))
     stream = await pipe.stream()
     await running
-    with pytest.raises(RequestTimeout, match="took nothing"):
+    with pytest.raises(RequestTimeout, match="read nothing"):
         [piece async for piece in stream]
 
 

@@ -100,7 +100,7 @@ async def test_a_job_stops_with_the_server_and_is_resumed_by_an_operator(http: O
     stopped = await http.get("job?id=1")
     assert (stopped["state"], stopped["reason"], stopped["done"]) == ("interrupted", "the server stopped", 1)
     assert "`unibus dlq jobs resume 1`" in stopped["hint"]
-    assert "not by itself" in stopped["hint"]
+    assert "does not resume jobs itself" in stopped["hint"]
     assert await http.counts() == (1, 4)
     assert (await http.post("jobs/resume?id=1"))["state"] == "running"
     done = await http.finished(1)
@@ -156,7 +156,7 @@ async def test_a_file_that_is_no_list_is_set_aside(
     write(url, content)
     with caplog.at_level(logging.WARNING, "unibus"):
         assert (await http.get("jobs"))["jobs"] == []
-    assert f"{path_of(url)} is no list of jobs" in caplog.text
+    assert f"{path_of(url)} is not a list of jobs" in caplog.text
     assert set_aside(folder) == content
     await http.job(kind="discard", filter={})
     assert listed(url)["last_id"] == 1

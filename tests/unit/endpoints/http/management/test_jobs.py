@@ -101,7 +101,7 @@ async def test_what_cannot_go_is_an_error_of_that_message_and_the_first_are_list
     done = await http.job(kind="redirect", filter={}, target="news")
     assert (done["state"], done["counts"]["errors"], done["done"]) == ("done", 3, 3)
     assert [each["id"] for each in done["errors"]] == ids[:2]
-    assert "nobody is subscribed" in done["errors"][0]["error"]
+    assert "has no subscription" in done["errors"][0]["error"]
     assert await http.counts() == (0, 3)
 
 
