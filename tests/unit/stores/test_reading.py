@@ -353,7 +353,7 @@ def test_other_files_and_versions_are_named(path: Path) -> None:
             open_reader(url_of(path))
         assert text in caught.value.hint
     path.write_bytes(b"no database at all, and long enough to see that" * 100)
-    with pytest.raises(StoreUnavailable, match="no SQLite file"):
+    with pytest.raises(StoreUnavailable, match="not a SQLite file"):
         open_reader(url_of(path))
 
 

@@ -296,7 +296,7 @@ def test_what_cannot_be_checked_is_named(tmp_path: Path, clock: VirtualClock) ->
     for url in (f"jsonfile:///{path}", f"sqlite:///{folder}", "jsonfile://once", "redis://here"):
         with pytest.raises(UsageError):
             check(url)
-    with pytest.raises(UsageError, match="another kind"):
+    with pytest.raises(UsageError, match="another scheme"):
         repair(str(path), "jsonfile:///new")
     os.link(path, tmp_path / "second.db")
     with pytest.raises(StoreUnavailable, match="hard links"):

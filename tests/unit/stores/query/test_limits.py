@@ -111,7 +111,7 @@ def test_a_growth_that_was_not_ours_is_forgiven_twice(
     if doubts == 2:
         assert len(query.run()) == 0
     else:
-        with pytest.raises(QueryStopped, match="multiplies"):
+        with pytest.raises(QueryStopped, match="grows too large"):
             query.run()
 
 
