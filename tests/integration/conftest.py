@@ -20,6 +20,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def namespace(certificates: Path) -> Iterator[Namespace]:
-    """One server for all: whoever creates entities on it deletes them."""
+    """One server for all tests: a test deletes the entities that it creates."""
     with namespace_running(certificates) as found:
         yield found

@@ -1,4 +1,4 @@
-// Numbers, ages and times in words for people.
+// Formats numbers, ages and times for people.
 
 const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });

@@ -1,7 +1,7 @@
-// Server-sent events that come back: a lost connection is shown, and tried again until it works.
+// Server-sent events with reconnection: a lost connection is shown, and retried until it works.
 //
-// A browser connects again by itself after a network error, and gives up after an answer that is none (503 while the
-// store is opened again, 401 after a key was replaced). So a stream that was given up is opened again here.
+// A browser reconnects by itself after a network error, but not after an error status (503 while the store is being
+// reopened, 401 after a key was replaced). Such a stream is opened again here.
 
 const RETRY_MS = 2000;
 const SILENT_MS = 20_000;
@@ -37,7 +37,7 @@ export class Stream {
     this.expect();
   }
 
-  // A connection may be dead without an error: a laptop that slept, a network that changed.
+  // A connection may be lost without an error: a laptop that slept, a network that changed.
   expect() {
     clearTimeout(this.timer);
     if (!this.handlers.status) return;

@@ -1,4 +1,4 @@
-// The page of a server: its health, its entities and its last errors, as they are now.
+// The page of a server: its health, its entities and its last errors, live.
 
 import { NONE, age, bytes, clock, count, rate } from "./format.js";
 import { Stream, read } from "./live.js";
@@ -8,7 +8,7 @@ const at = (id) => document.getElementById(id);
 const table = new Table(at("rows"), at("entities").tHead, at("note"), at("count"));
 const WORDS = { healthy: "Healthy", degraded: "Degraded", stopped: "Stopped", unhealthy: "Unhealthy" };
 
-let offsetMs = 0; // The clock of the server, less ours.
+let offsetMs = 0; // The server's clock minus ours.
 let lostSince = 0;
 let lastError = -1;
 let startedNs = 0;
@@ -33,7 +33,7 @@ function onStatus(status) {
   show("figure-connections", count(status.connections));
   at("box-dead").classList.toggle("alarm", status.dead > 0);
   document.title = status.health === "healthy" ? "unibus" : `${WORDS[status.health] ?? status.health} – unibus`;
-  if (startedNs !== status.started_ns) lastError = -1; // Another process: its log begins again.
+  if (startedNs !== status.started_ns) lastError = -1; // The server was restarted: its log begins again.
   startedNs = status.started_ns;
   if (status.last_error !== lastError) {
     lastError = status.last_error;
@@ -105,11 +105,11 @@ function onState(state) {
 
 function showLost() {
   at("link").dataset.state = "lost";
-  show("link-text", `Connection lost ${age((Date.now() - lostSince) / 1000)} ago, trying again`);
+  show("link-text", `Connection lost ${age((Date.now() - lostSince) / 1000)} ago, reconnecting`);
 }
 
 function onRefused(error) {
-  // A replaced key: only loading the page again lets the browser ask for another one.
+  // The key was replaced: the browser only asks for another one when the page is loaded again.
   if (error.status === 401 || error.status === 403) location.reload();
 }
 
@@ -122,7 +122,7 @@ function connect() {
   ];
 }
 
-// A browser has few connections to one server for all of its tabs: those that none looks at give theirs back.
+// A browser has few connections to one server for all its tabs: a hidden tab closes its own.
 document.addEventListener("visibilitychange", () => {
   for (const stream of streams) stream.close();
   streams = [];

@@ -1,4 +1,4 @@
-// A small line of the last minute: messages in (solid) and out (dashed), each second one point.
+// A sparkline of the last minute: messages in (solid) and out (dashed), one point per second.
 
 const POINTS = 60;
 const WIDTH = 120;

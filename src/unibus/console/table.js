@@ -1,4 +1,4 @@
-// The table of entities: one row each, kept and updated in place, so that a reader can select and the page stays calm.
+// The table of entities: one row for each, updated in place, so that text selections stay and nothing flickers.
 // Every text from the server is set as text, never as markup.
 
 import { NONE, age, count, rate } from "./format.js";
@@ -162,14 +162,14 @@ export class Table {
   }
 
   showNote(hidden) {
-    const text = this.rows.size === 0 ? "No queues and topics yet, or none that you may see."
-      : hidden > 0 ? `${count(hidden)} more: filter by name to find one.`
-      : this.shown.size === 0 ? "No name contains that." : "";
+    const text = this.rows.size === 0 ? "No queues or topics, or none on which your key has the right Listen."
+      : hidden > 0 ? `${count(hidden)} more are not shown: filter by name.`
+      : this.shown.size === 0 ? "No name contains the filter text." : "";
     this.note.textContent = text;
     this.note.hidden = !text;
   }
 
-  // Once a second: ages go on, and the trend moves, also where nothing happens.
+  // Once per second: ages and trends advance, also without an event.
   tick(nowNs, isLive) {
     for (const row of this.shown.values()) {
       row.showAge(nowNs);

@@ -14,7 +14,7 @@ from tests.integration.namespace import Namespace
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """For those who run these tests in another process: which client it was."""
+    """For test runs in another process: which client is used."""
     terminalreporter.write_line(f"azure-servicebus {azure.servicebus.__version__}")
 
 

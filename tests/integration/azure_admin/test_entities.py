@@ -220,7 +220,7 @@ def test_a_thousand_queues_in_pages(client: ServiceBusAdministrationClient, name
     assert [[queue.name for queue in page] for page in pages] == [
         [f"q{at:04}" for at in range(start, start + 7)] for start in (0, 7, 14)
     ]
-    # As one who cleans up does it.
+    # As a clean-up script does it.
     for at in range(1_000):
         namespace.call(lambda name=f"q{at:04}": namespace.broker.delete(name))  # type: ignore[misc]
     assert list(client.list_queues()) == []

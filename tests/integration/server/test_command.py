@@ -147,7 +147,7 @@ def test_it_prints_what_to_connect_to(command: Callable[..., Command], tmp_path:
         "stopping",
         "stopped",
     ]
-    with MessageBus(str(tmp_path / "unibus.db")):  # Made, and let go.
+    with MessageBus(str(tmp_path / "unibus.db")):  # Created and closed.
         pass
 
 

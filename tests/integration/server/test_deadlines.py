@@ -1,4 +1,4 @@
-"""Peers that are silent or slow are cut at their deadline, and hurt nobody meanwhile. Time passes by sweeps."""
+"""Silent and slow peers are cut at their deadline, and do not delay others. Sweeps advance the time."""
 
 import contextlib
 import logging

@@ -96,7 +96,7 @@ def test_clients_that_leave_while_they_wait_take_no_message(start: Any, tls: boo
 
 
 def test_clients_that_leave_in_the_moment_of_a_message_lose_none(start: Any) -> None:
-    """A race on purpose: they leave while messages are being given to them. What they took comes back by its lock."""
+    """A deliberate race: clients disconnect during delivery. Their messages are redelivered when the locks expire."""
     server, count = start(), 60
     stop, chance = threading.Event(), random.Random("leave")
 

@@ -126,7 +126,7 @@ def test_it_is_refused(server: Running, name: str, caplog: pytest.LogCaptureFixt
     lines = [each for each in caplog.records if each.name != "asyncio"]
     assert [(each.name, each.getMessage()) for each in lines] == [("unibus.server", "connection refused")]
     assert fields_of(lines[0])["reason"]
-    # Nobody else is hurt, and nothing is left behind.
+    # Other clients are served, and nothing is left behind.
     assert status_of(server.ask(request())) == 200
     server.until(lambda: len(server.server.connections) == 0)
     assert server.server.connections.bodies_bytes == 0

@@ -21,7 +21,7 @@ def loop_name() -> str:
 
 
 def live(server: Running, path: str, receive_bytes: int = 0) -> socket.socket:
-    """A client of a live answer, of which the head has come. `receive_bytes` bounds what its system takes for it."""
+    """A client of a live answer that has its head. `receive_bytes` bounds the receive buffer of its socket."""
     rule = well_known_rule()
     token = make_token(f"sb://localhost:{server.server.port}", rule.name, rule.primary_key, 2**32)
     client = socket.socket()

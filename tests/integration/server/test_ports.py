@@ -208,7 +208,7 @@ def test_a_taken_second_port_is_a_warning_unless_it_was_asked_for(
 def test_an_address_of_another_machine(serve: Serve) -> None:
     with pytest.raises(PortUnavailable, match=r"cannot listen on 192\.0\.2\.1"):
         serve(host=("192.0.2.1",), insecure=True, given=frozenset({"host"}))
-    # A default that the machine lacks gives way.
+    # A default that the machine lacks is skipped.
     server = serve(host=("127.0.0.1", "192.0.2.1"), insecure=True)
     assert [host for host, _ in server.server.addresses] == ["127.0.0.1"]
 

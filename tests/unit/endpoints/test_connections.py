@@ -20,7 +20,7 @@ class Late:
         self.ticks.append(tick)
 
     def shutdown(self) -> None:
-        raise AssertionError("nobody stops")
+        raise AssertionError("no shutdown here")
 
     def abort(self) -> None:
         self.is_aborted = True

@@ -72,7 +72,7 @@ def test_the_oldest_is_cut_for_a_new_one_when_it_is_old() -> None:
     rig = Rig(2)
     held = rig.add(2)
     rig.all.sweep(OLD_TICKS)
-    assert (events(held), rig.cut) == (["run", "run"], 0)  # None waits: they may go on.
+    assert (events(held), rig.cut) == (["run", "run"], 0)  # None waits: they may continue.
     healthy = rig.add()
     assert (events(held), events(healthy), rig.cut) == (["run-cut", "run"], ["run"], 1)
     rig.all.discard(held[0])  # Its task has ended.

@@ -98,7 +98,7 @@ async def ask(
 
 
 async def allowed(service: Service, request: Request) -> Response:
-    """In place of a handler: whoever gets here was allowed to."""
+    """Instead of a handler: a request that gets here was allowed."""
     return Response(200, b"allowed")
 
 

@@ -1,7 +1,7 @@
 """Every operation × every kind of caller: exactly those are allowed that the table below allows.
 
 The table is written by hand and knows nothing of the operations' own rights. An operation that it does not name fails
-the build: whoever adds one has to say here who may call it.
+the build: a new operation has to be listed here with its callers.
 """
 
 import base64
@@ -234,15 +234,15 @@ def identities() -> Iterator[Identity]:
 IDENTITIES = list(identities())
 
 
-def expected(operation: str, who: Identity) -> int:
+def expected(operation: str, caller: Identity) -> int:
     """The oracle: from the table above and the identity alone."""
     right = RIGHTS[operation]
     if right == OPEN:
         return 200
-    if who.rights is None or (who.basic and operation not in BASIC):
+    if caller.rights is None or (caller.basic and operation not in BASIC):
         return 401
-    covers = who.everywhere or (who.own and operation in OF_ENTITIES) or operation in OWN_SCOPE
-    return 200 if covers and right in who.rights else 403
+    covers = caller.everywhere or (caller.own and operation in OF_ENTITIES) or operation in OWN_SCOPE
+    return 200 if covers and right in caller.rights else 403
 
 
 def paths(operation: Operation) -> Iterator[str]:
@@ -316,22 +316,22 @@ def test_every_documented_path_leads_to_its_operation() -> None:
 
 @pytest.mark.parametrize("operation", TABLE.operations, ids=lambda operation: str(operation.name))
 async def test_exactly_those_are_allowed_that_may(operation: Operation) -> None:
-    for who in IDENTITIES:
+    for caller in IDENTITIES:
         headers = {"Accept": operation.media} if operation.media else {}
-        headers |= {} if who.authorization is None else {"Authorization": who.authorization}
-        wanted = expected(operation.name, who)
+        headers |= {} if caller.authorization is None else {"Authorization": caller.authorization}
+        wanted = expected(operation.name, caller)
         for path in paths(operation):
-            answer = await ask(FRONT, operation.method, path, headers, peer=who.peer)
-            assert answer.status == wanted, (who.name, operation.method, path, answer)
-            assert (answer.body == b"allowed") == (wanted == 200), (who.name, path)
-        answer = await ask(FASTAPI, operation.method, next(paths(operation)), headers, peer=who.peer)
-        assert answer.status == wanted, (who.name, operation.method, answer)
+            answer = await ask(FRONT, operation.method, path, headers, peer=caller.peer)
+            assert answer.status == wanted, (caller.name, operation.method, path, answer)
+            assert (answer.body == b"allowed") == (wanted == 200), (caller.name, path)
+        answer = await ask(FASTAPI, operation.method, next(paths(operation)), headers, peer=caller.peer)
+        assert answer.status == wanted, (caller.name, operation.method, answer)
 
 
 def test_the_matrix_has_allowed_and_refused_callers_for_every_operation() -> None:
     """So that an oracle that always says no, or yes, fails."""
     for operation in TABLE.operations:
-        statuses = {expected(operation.name, who) for who in IDENTITIES}
+        statuses = {expected(operation.name, caller) for caller in IDENTITIES}
         assert statuses == ({200} if RIGHTS[operation.name] == OPEN else {200, 401, 403}), operation.name
 
 

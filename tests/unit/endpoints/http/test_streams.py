@@ -128,7 +128,7 @@ async def test_an_error_in_the_middle(app: Asgi, stage: Stage, is_live: bool, ca
     stage.queue.put_nowait(ZeroDivisionError("secret"))
     await running
     assert reader.answer().body == b"one"
-    assert reader.ended is is_live  # A part must not pass for the whole; a live answer has no whole.
+    assert reader.ended is is_live  # A client must not take a part for the whole; a live answer is endless.
     assert stage.closed.is_set()
     assert stage.answers == [("flow", 200, "internal_error", "rule")]
     assert "unexpected error while it was answering" in caplog.text

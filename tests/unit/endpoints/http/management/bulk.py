@@ -106,7 +106,7 @@ class Operators:
             await asyncio.wait_for(changed.wait(), 10)
 
     async def finished(self, number: int) -> Any:
-        """The record of a job with a rate once it rests, while time goes on."""
+        """The record of a job with a rate once it is at rest; the clock advances meanwhile."""
         while True:
             changed = self.service.jobs.changed
             record = await self.get(f"job?id={number}")

@@ -94,7 +94,7 @@ class Api:
         return answer.status, answer.code()
 
     def begin(self, method: str, target: str, body: object = None) -> tuple[Connection, "asyncio.Task[None]"]:
-        """A request that goes on beside the test, which can leave its connection."""
+        """A request that runs beside the test, which can disconnect."""
         connection = self.client.connect(b"" if body is None else msgspec.json.encode(body))
         running = asyncio.ensure_future(self.client.run(connection, method, f"/unibus/v1/{target}"))
         return connection, running

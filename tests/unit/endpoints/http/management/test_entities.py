@@ -152,7 +152,7 @@ async def test_everything_first_and_then_what_changed(live: Live) -> None:
         assert removed == ["banana"]
 
 
-async def test_one_reading_for_all_and_none_for_nobody(live: Live) -> None:
+async def test_all_clients_share_one_reading_and_none_runs_without_a_client(live: Live) -> None:
     watch = live.service.shared(EntityWatch)
     async with live.stream(f"{PATH}/live") as first, live.stream(f"{PATH}/live") as second:
         await snapshot(first)

@@ -45,7 +45,7 @@ async def seqs(live: Live, target: str) -> list[int]:
 # Pages and the newest
 
 
-async def test_pages_go_on_where_the_one_before_ended(live: Live) -> None:
+async def test_a_page_continues_after_the_former_one(live: Live) -> None:
     await live.send("orders", *range(5))
     first = (await live.ask("/unibus/v1/events?limit=4")).json()
     assert [each["kind"] for each in first["events"]] == ["declared", "declared", "sent", "sent"]  # type: ignore[index]
@@ -103,7 +103,7 @@ async def test_since_an_instant(live: Live) -> None:
 async def test_what_comes_from_now_on(live: Live) -> None:
     await live.send("orders", "before")
     async with live.stream(LIVE) as stream:
-        await stream_is_there(live)
+        await stream_has_begun(live)
         await live.send("orders", "a", "b")
         found = await stream.take(2)
         assert [each.data["kind"] for each in found] == ["sent", "sent"]
@@ -112,12 +112,12 @@ async def test_what_comes_from_now_on(live: Live) -> None:
         assert (await stream.next()).data["channel"] == "other"
 
 
-async def stream_is_there(live: Live, tails: int = 1) -> None:
+async def stream_has_begun(live: Live, tails: int = 1) -> None:
     """Until the tails know their place: what is sent after that comes."""
     await until(lambda: feed_of(live)._tails == tails)
 
 
-async def test_a_client_goes_on_after_the_last_event_that_it_has(live: Live) -> None:
+async def test_a_client_resumes_after_its_last_event(live: Live) -> None:
     await live.send("orders", *range(4))
     async with live.stream(f"{LIVE}?after=3") as stream:
         assert [each.id for each in await stream.take(3)] == ["4", "5", "6"]
@@ -140,7 +140,7 @@ async def test_a_filter_of_a_tail(live: Live) -> None:
 async def test_many_tails_share_one_reading(live: Live) -> None:
     await live.send("orders", "a")
     async with live.stream(LIVE) as first, live.stream(LIVE) as second:
-        await stream_is_there(live, 2)
+        await stream_has_begun(live, 2)
         feed = feed_of(live)
         await live.send("orders", "b")
         assert (await first.next()).id == (await second.next()).id
@@ -183,7 +183,7 @@ async def test_a_place_that_does_not_exist_begins_now(live: Live) -> None:
 async def test_a_tail_that_is_behind_the_ring_reads_history(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_feed, "RING_EVENTS_MAX", 10)
     async with live.stream(LIVE) as quick:
-        await stream_is_there(live)
+        await stream_has_begun(live)
         for _ in range(4):
             await live.send("orders", *range(10))
         found = [int(each.id) for each in await quick.take(40)]
@@ -194,7 +194,7 @@ async def test_a_tail_that_is_behind_the_ring_reads_history(live: Live, monkeypa
 
 async def test_a_store_that_fails_ends_the_tails(live: Live) -> None:
     async with live.stream(LIVE) as stream:
-        await stream_is_there(live)
+        await stream_has_begun(live)
         live.broker.store._committer.fail(StoreFailed("the disk is gone"))  # type: ignore[attr-defined]
         await stream.ended()
     assert [type(each) for each in live.server.reported] == [StoreFailed]

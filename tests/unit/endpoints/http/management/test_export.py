@@ -149,7 +149,7 @@ async def test_a_client_that_does_not_read_is_given_up(api: Api, monkeypatch: py
 
 
 async def test_a_client_that_reads_again_too_late_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An end would tell it that what it has is whole."""
+    """A clean end would mean that the export is complete."""
     monkeypatch.setattr(pipes, "PIECE_BYTES", 1)
     monkeypatch.setattr(pipes, "STALL_S", 0.01)
     pipe = pipes.Pipe()

@@ -58,7 +58,7 @@ def test_properties_come_back_through_headers(properties: dict[str, HeaderValue]
     lower = {name.lower(): text for name, text in written}
     read = properties_of_headers(lower)
     if len({name.lower() for name in properties}) < len(properties):
-        return  # Names that differ by case only cannot be told apart as headers.
+        return  # Names that differ by case only cannot be distinguished as headers.
     by_lower = {name.lower(): value for name, value in read.items()}
     assert by_lower.keys() == {name.lower() for name in properties}
     for name, value in properties.items():

@@ -249,7 +249,7 @@ async def test_errors_and_requests_are_counted_by_operation(rig: Rig) -> None:
     assert found["servicebus_errors_total", (("error_type", "unauthorised"), ("operation", "metrics"))] == 1
 
 
-# Who may read them
+# Access
 
 
 async def test_metrics_need_a_key_once_there_are_rules(rig: Rig) -> None:
