@@ -8,7 +8,6 @@ import pytest
 from tests.unit.bus.probes import Collector, Flaky
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.core.envelope.message import Message
-from unibus.errors import BusError
 from unibus.limits import CHANNEL_NAME_BYTES_MAX
 
 
@@ -161,22 +160,16 @@ def test_a_channel_with_the_longest_name_loses_no_dead_letter(sync_bus: SyncMess
 
 def test_a_sub_queue_made_by_hand_in_another_case_loses_no_dead_letter(sync_bus: SyncMessageBus) -> None:
     # Two names must not differ in case only, so the message must go to the existing channel.
-    try:
-        sync_bus.create_channel("c/$deadletterqueue")
-    except BusError:
-        return
+    sync_bus.create_channel("c/$deadletterqueue")
     fail_on(sync_bus, "c")
     assert sync_bus.queue_size("c/$deadletterqueue") == 1
 
 
 def test_a_dead_letter_channel_in_another_case_loses_no_dead_letter(sync_bus: SyncMessageBus) -> None:
     sync_bus.create_channel("dlq")
-    try:
-        sync_bus.create_channel("c", dead_letter_channel="DLQ")
-    except BusError:
-        return  # Refused at once is as good.
+    sync_bus.create_channel("c", dead_letter_channel="DLQ")
     fail_on(sync_bus, "c")
-    assert sync_bus.queue_size("dlq") == 1 or len(sync_bus.dead_letters("c")) == 1
+    assert sync_bus.queue_size("dlq") == 1
 
 
 def test_an_error_that_cannot_be_printed_loses_no_message(sync_bus: SyncMessageBus) -> None:

@@ -7,8 +7,11 @@ from unibus.endpoints.server.garbage_collection import YOUNG_OBJECTS, fewer_coll
 
 def test_the_collector_is_as_before_afterwards() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    with fewer_collections():
-        assert gc.get_threshold() == (YOUNG_OBJECTS, *before[1:])
-        assert gc.get_freeze_count() > frozen
-    assert gc.get_threshold() == before
-    assert gc.get_freeze_count() == 0
+    try:
+        with fewer_collections():
+            assert gc.get_threshold() == (YOUNG_OBJECTS, *before[1:])
+            assert gc.get_freeze_count() > frozen
+        assert gc.get_threshold() == before
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.freeze()  # As tests/conftest.py left it.

@@ -95,3 +95,15 @@ def test_a_build_that_has_to_compile_fails_instead(command: setup.BuildExt, monk
     monkeypatch.setenv("UNIBUS_REQUIRE_COMPILED", "1")
     with pytest.raises(SystemExit, match="UNIBUS_REQUIRE_COMPILED is set, but compiling failed with OSError: no gcc"):
         command.run()
+
+
+def test_exactly_the_listed_files_are_compiled() -> None:
+    """A file that moves out of the patterns of setup.py would run plain, and nothing else would fail.
+
+    A file that is compiled on purpose, or no longer, is added to the list or removed from it.
+    """
+    listed = Path(__file__).with_name("compiled_files.txt").read_text("utf-8").splitlines()
+    found = [name.removeprefix(f"{setup.PACKAGE}/") for name in setup.hot_files()]
+    assert sorted(set(listed) - set(found)) == []  # No longer compiled.
+    assert sorted(set(found) - set(listed)) == []  # Compiled now.
+    assert listed == found

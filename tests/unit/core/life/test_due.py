@@ -32,7 +32,8 @@ def test_nothing_is_due_in_an_empty_one() -> None:
 
 
 def test_what_is_due_comes_in_order_whatever_the_distance() -> None:
-    times = [random.Random(1).randrange(1, 3_000 * SECOND) for _ in range(500)]
+    chance = random.Random(1)
+    times = [chance.randrange(1, 3_000 * SECOND) for _ in range(500)]
     due = Deadlines()
     for time_ns in times:
         due.add(entry(time_ns), time_ns)
