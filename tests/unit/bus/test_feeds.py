@@ -715,10 +715,10 @@ def test_a_consumer_that_joins_while_the_last_one_leaves_is_served(
     feed = feed_of(feed_bus)
     stop = feed.stop
 
-    def late(only_deserted: bool = False) -> None:
+    def late(only_if_unrunnable: bool = False) -> None:
         monkeypatch.undo()
         feed_bus.subscribe("c", got, group="g")  # The group has nobody, and is about to be stopped.
-        stop(only_deserted)
+        stop(only_if_unrunnable)
 
     monkeypatch.setattr(feed, "stop", late)
     leaving.cancel()  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from unibus.bus.pubsub.unrouted import CHANNELS_NAMED_MAX
 from unibus.core.envelope.message import Message
 from unibus.errors import RequestTimeout
 
-LINE = "no subscriber takes"
+LINE = "has no subscriber"
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -14,7 +14,7 @@ from unibus.bus.compat.backends import MessageBackend
 from unibus.bus.health import HealthStatus
 from unibus.bus.names import checked_name
 from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
-from unibus.bus.pubsub.backpressure import post_when_room
+from unibus.bus.pubsub.backpressure import post_blocking
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.subscription import Subscription
@@ -370,7 +370,7 @@ class BusOperations:
             verdict = self._exchange.post_many(target, messages, True)
         elif len(messages) <= target.max_size:
             timeout_s = self._runtime.registry.config_of(target.name).block_timeout
-            verdict = post_when_room(self._exchange, target, messages, timeout_s)
+            verdict = post_blocking(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
 

@@ -16,7 +16,7 @@ from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
 from unibus.bus.names import checked_name
 from unibus.bus.outbox.relay_route import Relayed
-from unibus.bus.pubsub.backpressure import post_when_room_async
+from unibus.bus.pubsub.backpressure import post_blocking_async
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.pubsub.delivery import QUANTUM
 from unibus.bus.pubsub.loop_call import notify_loop
@@ -111,7 +111,7 @@ class MessageBus(BusOperations):
 
     async def _publish_when_room(self, target: Channel, messages: list[Message]) -> Message:
         timeout_s = self._runtime.registry.config_of(target.name).block_timeout
-        verdict: i64 = await post_when_room_async(self._exchange, target, messages, timeout_s)
+        verdict: i64 = await post_blocking_async(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
         return messages[0]

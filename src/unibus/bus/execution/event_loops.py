@@ -73,7 +73,7 @@ class LoopExecutor(HandlerExecutor):
             return self._give_up(consumer)
         if self.loop.is_closed():
             consumer.group.give_up(consumer)
-            self.strand(consumer)
+            self.mark_unrunnable(consumer)
             return False
         if get_ident() == self._ident:
             self.start(consumer)
@@ -105,14 +105,14 @@ class LoopExecutor(HandlerExecutor):
         """The loop was closed with a call to `start` in its queue."""
         consumer.group.give_up(consumer)
         if self.loop.is_closed():
-            self.strand(consumer)
+            self.mark_unrunnable(consumer)
         wake(consumer.group)
 
-    def strand(self, consumer: Consumer) -> None:
+    def mark_unrunnable(self, consumer: Consumer) -> None:
         """The loop is closed: messages that wait for a consumer on it are for the others."""
-        consumer.group.strand(self)
+        consumer.group.mark_unrunnable(self)
         self.abandon()
-        self._desert(consumer)
+        self._check_runnable(consumer)
 
     def abandon(self) -> None:
         """End the slots of a closed loop, which resumes none of its tasks: their messages go back to the queues."""
@@ -121,7 +121,7 @@ class LoopExecutor(HandlerExecutor):
             self._slots.clear()
             self._parked.clear()
         for slot in slots:
-            slot.consumer.group.strand(self)
+            slot.consumer.group.mark_unrunnable(self)
         for slot in slots:
             if slot.task is not None:
                 try:
@@ -130,13 +130,13 @@ class LoopExecutor(HandlerExecutor):
                     self._report(error)
             self._end(slot)
         for slot in slots:
-            self._desert(slot.consumer)
+            self._check_runnable(slot.consumer)
 
-    def _desert(self, consumer: Consumer) -> None:
+    def _check_runnable(self, consumer: Consumer) -> None:
         """If no consumer is left that could run, what waits in the group's queue goes back to where it came from."""
         group = consumer.group
-        if group.deserted is not None and group.is_deserted():
-            group.deserted()
+        if group.on_no_runnable_consumer is not None and group.has_no_runnable_consumer():
+            group.on_no_runnable_consumer()
 
     def is_here(self) -> bool:
         """Whether the caller runs on this loop's thread."""
@@ -213,7 +213,7 @@ class LoopExecutor(HandlerExecutor):
                 if message is None:
                     slot.claimed = slot.running = False
                     self.busy -= 1
-                    self._outcomes.rested(group)
+                    self._outcomes.on_idle(group)
                     if consumer.cancelled:
                         return
                     await self._park(slot)
@@ -271,8 +271,8 @@ class LoopExecutor(HandlerExecutor):
             self._after_cancel = slot.task is not None and slot.task.cancelling() > 0
             wake(group)
             self._after_cancel = False
-            self._desert(consumer)
-            self._outcomes.rested(group)
+            self._check_runnable(consumer)
+            self._outcomes.on_idle(group)
 
     def _failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         """Settle a handler that raised; what ends the slot is raised again."""

@@ -70,16 +70,16 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         found = self._exchange.channels.get(channel)
         return self._exchange.refused if found is None else found.metrics
 
-    def sampled(self, metrics: ChannelMetrics, message: Message) -> None:
+    def record_latency(self, metrics: ChannelMetrics, message: Message) -> None:
         metrics.dispatch_latency.record(max(0, self._exchange.wall_ns() - message.timestamp_ns))
 
-    def rested(self, group: Group) -> None:
+    def on_idle(self, group: Group) -> None:
         if group.closed and group.queue.size and self.orphaned is not None:
             self.orphaned(group)
         for watcher in self.watchers:
             watcher()
 
-    def is_alive(self, consumer: Consumer, message: Message) -> bool:
+    def is_deliverable(self, consumer: Consumer, message: Message) -> bool:
         if not is_expired(message.expires_ns, self._exchange.wall_ns()):
             return True
         self.expired(consumer.group.name, message)
@@ -87,7 +87,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
 
     def expired(self, group: str, message: Message) -> None:
         self.metrics_of(message.channel).count("expired")
-        self._bury(group, message, TTL_EXPIRED, None)
+        self._move_to_dead_letters(group, message, TTL_EXPIRED, None)
 
     def dead_letter(self, channel: Channel, evicted: list[Evicted]) -> None:
         """What admission removed to make room: all of it, also after an inline handler that ends the program."""
@@ -105,7 +105,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             self.expired("", evicted_item.message)
         else:
             channel.metrics.count("evicted")
-            self._bury("", evicted_item.message, QUEUE_OVERFLOW, None)
+            self._move_to_dead_letters("", evicted_item.message, QUEUE_OVERFLOW, None)
 
     def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         metrics = self.metrics_of(message.channel)
@@ -134,7 +134,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             group.undelay(again, back)
             self.retries.discard(number)
             if group.closed:
-                self.rested(group)
+                self.on_idle(group)
             else:
                 wake(group)
 
@@ -144,13 +144,13 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             due()
 
     def dead(self, group: Group, message: Message, reason: str, error: BaseException) -> None:
-        if not self._bury(group.name, message, reason, error):
+        if not self._move_to_dead_letters(group.name, message, reason, error):
             self.metrics_of(message.channel).count("discarded")
             log.error("%r failed as a dead letter and is dropped (%s): %s", message, reason, error_text(error))
         if group.metrics is not None:
             self.reply_failure(message, reason, error)
 
-    def _bury(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
+    def _move_to_dead_letters(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
         """Move a message to where its channel's dead letters go, past every bound. False if they go nowhere."""
         origin = self._exchange.channels.get(message.channel)
         named = None if origin is None else origin.dead_letter_channel

@@ -258,8 +258,8 @@ class DurableChannels:
         for pump in list(self._pumps.values()):
             if pump.group is group:
                 pump.inner.pop(subscription.id, None)
-                pump.stop(only_deserted=True)
-        self._outcomes.rested(group)
+                pump.stop(only_if_unrunnable=True)
+        self._outcomes.on_idle(group)
         return CancelledHandlers(tasks)
 
     def unsubscribe(self, wanted: object) -> bool:

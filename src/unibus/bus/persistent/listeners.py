@@ -65,7 +65,7 @@ class ListenerFanOut:
                     self.group.queue.append(message, 0)
             self.group.delayed = len(self._waiting)
         wake(self.group)
-        self._outcomes.rested(self.group)
+        self._outcomes.on_idle(self.group)
 
     def _tell(self, message: Message) -> object:
         target = self._exchange.channels.get(message.channel)

@@ -78,7 +78,7 @@ class SubscriptionPump:
         self._retrying: dict[bytes, int] = {}  # Locks whose messages wait for a retry; see retries.py.
         self.stopped = False
         self.inner: dict[int, Consumer] = {}  # Those that hold the users' own handlers, by their number.
-        group.deserted = partial(self.stop, True)
+        group.on_no_runnable_consumer = partial(self.stop, True)
 
     # Filling the group
 
@@ -132,7 +132,7 @@ class SubscriptionPump:
         elif again or claimed:
             self.pull()
         else:
-            self._outcomes.rested(self.group)
+            self._outcomes.on_idle(self.group)
 
     def _failed_pull(self, error: BaseException) -> None:
         with self._lock:
@@ -143,7 +143,7 @@ class SubscriptionPump:
         wake_all(self.group)
         if not self.stopped:
             log.error("group %r cannot receive from %r: %s", self.group.name, self.entity, error)
-        self._outcomes.rested(self.group)
+        self._outcomes.on_idle(self.group)
 
     def _mark_busy(self) -> None:
         self.group.delayed = len(self._retrying) + self._releasing + (1 if self._more else 0)
@@ -154,14 +154,14 @@ class SubscriptionPump:
             self.stopped = False
         self.pull()
 
-    def stop(self, only_deserted: bool = False) -> None:
+    def stop(self, only_if_unrunnable: bool = False) -> None:
         """Claim no more, and release what no handler has seen.
 
-        `only_deserted`: unless a consumer is left that could run. That is one look with the stop, so that a consumer
+        `only_if_unrunnable`: unless a consumer is left that could run. That is one look with the stop, so that a consumer
         which joins in between resumes it.
         """
         with self._lock:
-            if only_deserted and not self.group.is_deserted():
+            if only_if_unrunnable and not self.group.has_no_runnable_consumer():
                 return
             self.stopped = True
         self._release_unseen()
@@ -192,7 +192,7 @@ class SubscriptionPump:
             with self._lock:
                 self._releasing -= 1
                 self._mark_busy()
-        self._outcomes.rested(self.group)
+        self._outcomes.on_idle(self.group)
 
     def _forget_retries(self) -> None:
         for number in self._retrying.values():
@@ -299,7 +299,7 @@ class SubscriptionPump:
         if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
             log.info("%s #%d failed in group %r: %s", self.entity, claimed.sequence, self.group.name, described(error))
-            self._give_back(claimed, message, inner.retry.delay_ns(claimed.delivery_count, self._queues.chance()))
+            self._abandon(claimed, message, inner.retry.delay_ns(claimed.delivery_count, self._queues.chance()))
         else:
             metrics.count("dead_lettered")
             reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
@@ -313,7 +313,7 @@ class SubscriptionPump:
             command.overlay = overrides_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
             self._settle(claimed, message, command)
 
-    def _give_back(self, claimed: Claimed, message: Message, delay_ns: int) -> None:
+    def _abandon(self, claimed: Claimed, message: Message, delay_ns: int) -> None:
         """Until it is due the group is not quiet. From then on a claim tells, wherever the message went meanwhile."""
         command = _command(ABANDON, claimed)
         command.delay_ns = delay_ns
@@ -326,7 +326,7 @@ class SubscriptionPump:
             with self._lock:
                 self._outcomes.retries.discard(self._retrying.pop(claimed.token, 0))
                 self._mark_busy()
-            self._outcomes.rested(self.group)
+            self._outcomes.on_idle(self.group)
 
         with self._lock:
             self._retrying[claimed.token] = self._outcomes.retries.add(self.group, delay_ns)

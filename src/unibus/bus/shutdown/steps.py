@@ -109,7 +109,7 @@ class Shutdown:
 
     def busy_groups(self) -> list[Group]:
         """Those with messages that can still be handled."""
-        return [group for group in self._registry.groups() if not group.is_quiet() and self._places.can_run(group)]
+        return [group for group in self._registry.groups() if not group.is_idle() and self._places.can_run(group)]
 
     def stored_of(self, groups: list[Group]) -> int:
         """How many messages these groups have at hand that a durable store delivers again."""

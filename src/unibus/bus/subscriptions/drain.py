@@ -42,7 +42,7 @@ class Drain:
         """A handler that asks is not quiet itself, so its own group is left out of its answer."""
         consumer = INSIDE.get()
         mine = None if consumer is None else consumer.group
-        return self._all(lambda group: group is mine or group.is_quiet())
+        return self._all(lambda group: group is mine or group.is_idle())
 
     def end(self) -> None:
         """The bus has closed: let everybody who waits look once more, and go."""

@@ -99,7 +99,7 @@ class Subscriptions:
                 self._close(group, subscription.pattern)
         tasks = self._places.end_slots(consumer)
         wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
-        self._outcomes.rested(group)
+        self._outcomes.on_idle(group)
         return CancelledHandlers(tasks)
 
     def orphaned(self, group: Group) -> None:
@@ -153,19 +153,19 @@ class Subscriptions:
             self._exchange.pattern_groups[group.number] = group
             self._exchange.index.subscribe(group.number, pattern)
             self._exchange.version += 1
-            self._hand_kept(group)
+            self._deliver_kept(group)
         self._groups[(pattern, group.name)] = group
 
-    def _hand_kept(self, group: Group) -> None:
+    def _deliver_kept(self, group: Group) -> None:
         for channel in list(self._exchange.channels.values()):
             matches = group.number in self._exchange.index.match(channel.name)
             if channel.declared and matches and (group.takes_internal or not is_internal(channel.name)):
-                channel.hand_kept(group)
+                channel.deliver_kept(group)
 
     def _close(self, group: Group, pattern: Pattern) -> None:
         group.closed = True
-        if not group.is_quiet():
-            self._registry.leaving = [*[other for other in self._registry.leaving if not other.is_quiet()], group]
+        if not group.is_idle():
+            self._registry.leaving = [*[other for other in self._registry.leaving if not other.is_idle()], group]
         del self._groups[(pattern, group.name)]
         self._defaults.remove(pattern, group.name)
         if pattern.kind == EXACT:
