@@ -419,7 +419,7 @@ async def test_who_drains_a_bus_that_closes_is_told_the_truth() -> None:
         await bus.publish("c", number)
     await asyncio.wait_for(entered.wait(), GUARD_S)
     draining = asyncio.create_task(asyncio.wait_for(bus.drain(), GUARD_S))
-    in_thread = asyncio.create_task(asyncio.to_thread(bus._runtime.quiet.wait, None))
+    in_thread = asyncio.create_task(asyncio.to_thread(bus._runtime.drain.wait, None))
     await asyncio.sleep(0)
     await bus.close(0.01)
     assert await draining is False

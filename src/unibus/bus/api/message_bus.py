@@ -330,7 +330,7 @@ class MessageBus(BusOperations):
         Messages that no subscriber takes are not waited for: kept by a channel, or in a queue.
         """
         self._only_in_memory("drain")
-        return self._runtime.quiet.wait_async(timeout)
+        return self._runtime.drain.wait_async(timeout)
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> Awaitable[bool]:
         """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out.
@@ -344,7 +344,7 @@ class MessageBus(BusOperations):
         runtime = self._runtime
         deadline = Deadline(timeout)
         threads_ended = await asyncio.to_thread(runtime.places.pause, timeout)
-        return await runtime.quiet.wait_async(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
+        return await runtime.drain.wait_async(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> Coroutine[object, object, None]:
         """Refuse new messages, wait for those that subscribers have to handle (at most so long), then end all workers.

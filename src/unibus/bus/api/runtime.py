@@ -77,9 +77,9 @@ class BusRuntime:
         self.delivery = SlotRunner(self.outcomes)
         self.places = HandlerExecutors(self.delivery, config.worker_count)
         self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.outcomes)
-        self.quiet = Drain(self.registry, self.outcomes, self.places)
+        self.drain = Drain(self.registry, self.outcomes, self.places)
         self.shutdown = Shutdown(
-            self.exchange, self.registry, self.outcomes, self.delivery, self.places, self.timers, self.quiet
+            self.exchange, self.registry, self.outcomes, self.delivery, self.places, self.timers, self.drain
         )
         self.durable: DurableChannels | None = None
         self.on_store: Callable[[], None] | None = None  # Called when the bus has got a store.
@@ -241,7 +241,7 @@ class BusRuntime:
         return bool(found)
 
     def _is_resting(self) -> bool:
-        return self.delivery.paused or self.quiet.is_resting()
+        return self.delivery.paused or self.drain.is_resting()
 
     # Life
 

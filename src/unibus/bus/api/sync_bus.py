@@ -261,14 +261,14 @@ class SyncMessageBus(BusOperations):
 
     def drain(self, timeout: float | None = None) -> bool:
         """Wait until every message was handled, retries included, however late they are. False at the time-out."""
-        return self._runtime.quiet.wait(timeout)
+        return self._runtime.drain.wait(timeout)
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
         """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out."""
         runtime = self._runtime
         deadline = Deadline(timeout)
         threads_ended = runtime.places.pause(timeout)
-        return runtime.quiet.wait(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
+        return runtime.drain.wait(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
         """Refuse new messages, wait for those that subscribers have to handle (at most so long), then end all workers.

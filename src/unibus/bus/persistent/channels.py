@@ -56,7 +56,7 @@ class DurableChannels:
         queues: Queues,
         exchange: Exchange,
         registry: Registry,
-        places: HandlerExecutors,
+        executors: HandlerExecutors,
         outcomes: BusDeliveryOutcomes,
     ) -> None:
         self.by_default = False
@@ -64,13 +64,13 @@ class DurableChannels:
         self._queues = queues
         self._exchange = exchange
         self._registry = registry
-        self._places = places
+        self._executors = executors
         self._outcomes = outcomes
         self._chosen: dict[str, bool] = {}
         self._configs: dict[str, ChannelConfig] = {}
         self._pumps: dict[str, SubscriptionPump] = {}
         self._subscriptions: list[Subscription] = []
-        listeners = ListenerFanOut(exchange, places.pool, outcomes)
+        listeners = ListenerFanOut(exchange, executors.pool, outcomes)
         self._publishing = Publishing(queues, exchange, registry, listeners)
         with LOCK:
             registry.durable = [*registry.durable, listeners.group]
@@ -175,7 +175,7 @@ class DurableChannels:
         self._declare(channel.name, name, retry, options)
         self._publishing.recount(channel.name)
         pump = self._pump(channel, name, options)
-        self._places.abandon_closed_loops()  # What they hold may be for the new handler.
+        self._executors.abandon_closed_loops()  # What they hold may be for the new handler.
         with LOCK:
             self._check_alone(pump, handler, given)
             consumer = self._consumer(pump, handler, plan, retry, concurrency)
@@ -239,7 +239,7 @@ class DurableChannels:
         outer.retry = retry
         outer.concurrency = concurrency
         outer.bus = self._exchange
-        outer.executor = self._places.executor_for(plan)
+        outer.executor = self._executors.executor_for(plan)
         pump.inner[number] = inner
         if self.around is not None:
             self.around(inner, pump.entity)
@@ -253,7 +253,7 @@ class DurableChannels:
         with LOCK:
             group.remove(consumer)
             self._subscriptions = [each for each in self._subscriptions if each is not subscription]
-        tasks = self._places.end_slots(consumer)
+        tasks = self._executors.end_slots(consumer)
         wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
         for pump in list(self._pumps.values()):
             if pump.group is group:

@@ -13,8 +13,8 @@ of the rate limit, marks no id as seen, and no group gets the message. A batch i
 What a full channel does is its drop policy:
 
     drop_new   reject the new message: publish raises QueueFull
-    drop_old   evict the oldest of the least urgent waiting messages, and dead-letter it; a message is never evicted for
-               a less urgent one, so a publish that would need that raises QueueFull
+    drop_old   evict the oldest of the least urgent waiting messages: it is dead-lettered if the channel has a
+               dead_letter_channel, else counted. A message is never evicted for a less urgent one: QueueFull instead
     block      the publisher waits for a free place (blocked.py, backpressure.py)
 
 Only reliable groups bound a channel. A lossy group (`overflow="drop_oldest"`) has a queue of its own size and drops
@@ -198,7 +198,7 @@ class Channel:
             return True
 
     def take_evicted(self) -> list[Evicted]:
-        """Take over the evicted messages; the caller has to dead-letter each of them."""
+        """Take over the evicted messages; the caller has to dead-letter or count each of them."""
         with LOCK:
             evicted = self.evicted
             self.evicted = []

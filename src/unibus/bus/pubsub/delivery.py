@@ -38,7 +38,7 @@ class DeliveryOutcomes:
         raise NotImplementedError
 
     def is_deliverable(self, consumer: Consumer, message: Message) -> bool:
-        """False when the message has expired: it was dead-lettered, and must not be delivered."""
+        """False when the message has expired: it was dead-lettered or counted, and must not be delivered."""
         raise NotImplementedError
 
     def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
@@ -97,7 +97,7 @@ class SlotRunner:
         return True
 
     def prepare(self, consumer: Consumer, message: Message) -> bool:
-        """The common steps before every delivery. False when the message has expired and was dead-lettered."""
+        """The common steps before every delivery. False when the message has expired and must not be delivered."""
         if message.expires_ns and not self.outcomes.is_deliverable(consumer, message):
             return False
         if message.delivery_count == 0:

@@ -49,9 +49,9 @@ class Shutdown:
         registry: Registry,
         outcomes: BusDeliveryOutcomes,
         delivery: SlotRunner,
-        places: HandlerExecutors,
+        executors: HandlerExecutors,
         timers: Timers,
-        quiet: Drain,
+        drain: Drain,
     ) -> None:
         self.draining = False  # New messages are refused, but for those of the bus's own handlers.
         self.is_left = False  # A block was left in order: handlers are waited for as long as they take.
@@ -66,10 +66,10 @@ class Shutdown:
         self._registry = registry
         self._outcomes = outcomes
         self._delivery = delivery
-        self._places = places
+        self._executors = executors
         self._timers = timers
-        self._quiet = quiet
-        self._unhandled = Unhandled(exchange, registry, delivery, places, outcomes.retries, lambda: self.closing)
+        self._drain_wait = drain
+        self._unhandled = Unhandled(exchange, registry, delivery, executors, outcomes.retries, lambda: self.closing)
         self.closing = Closing(
             [
                 ClosingStep("subscriptions", self._stop_feeds),
@@ -81,7 +81,7 @@ class Shutdown:
                 ClosingStep("the relay of outboxes", self._close_outboxes),
                 ClosingStep("the store", self._close_store),
                 ClosingStep("the capture", self._end_capture),
-                ClosingStep("callers of drain()", quiet.end),
+                ClosingStep("callers of drain()", drain.end),
             ],
             self.refuse,
         )
@@ -105,11 +105,11 @@ class Shutdown:
 
     def wait_for_handlers(self, timeout_s: float | None) -> bool:
         """Wait until whatever can still be handled was. Handlers on a loop that does not run are not waited for."""
-        return self._quiet.wait(timeout_s, lambda: not self.busy_groups())
+        return self._drain_wait.wait(timeout_s, lambda: not self.busy_groups())
 
     def busy_groups(self) -> list[Group]:
         """Those with messages that can still be handled."""
-        return [group for group in self._registry.groups() if not group.is_idle() and self._places.can_run(group)]
+        return [group for group in self._registry.groups() if not group.is_idle() and self._executors.can_run(group)]
 
     def stored_of(self, groups: list[Group]) -> int:
         """How many messages these groups have at hand that a durable store delivers again."""
@@ -159,7 +159,7 @@ class Shutdown:
             ended.add(loop)
             closing.wake()
 
-        told = self._places.end_all_slots(closing.callers.slots(), note)
+        told = self._executors.end_all_slots(closing.callers.slots(), note)
         # A loop that stands still ends nothing: not that of a caller that blocks it, and not one that does not run.
         closing.wait_for(
             lambda: all(loop in ended or closing.callers.is_blocked(loop) or not loop.is_running() for loop in told),
@@ -172,12 +172,12 @@ class Shutdown:
             self._timers.join(self._left_s(), self._join)
 
     def _end_workers(self) -> None:
-        ended = self._places.pause(self._left_s(), self.closing.callers.threads())
+        ended = self._executors.pause(self._left_s(), self.closing.callers.threads())
         if not ended and self._is_waited_for():
             log.warning("a handler was still busy when the bus closed; its thread was left behind")
 
     def _end_loop(self) -> None:
-        self._places.end_loop(self._left_s(), self.closing.callers.slots(), self.closing.callers.threads())
+        self._executors.end_loop(self._left_s(), self.closing.callers.slots(), self.closing.callers.threads())
         self._unhandled.report(self.store, self.durable, self.end)
 
     def _close_outboxes(self) -> None:

@@ -70,14 +70,14 @@ class Unhandled:
         exchange: Exchange,
         registry: Registry,
         delivery: SlotRunner,
-        places: HandlerExecutors,
+        executors: HandlerExecutors,
         retries: PendingRetries,
         closing: Callable[[], Closing],
     ) -> None:
         self._exchange = exchange
         self._registry = registry
         self._delivery = delivery
-        self._places = places
+        self._executors = executors
         self._retries = retries
         self._closing = closing
         self._seen = (0, 0)  # The last retry that was added, and how many wait.
@@ -95,7 +95,7 @@ class Unhandled:
             )
 
     def _is_over(self) -> bool:
-        self._places.recover()  # A closed loop does not report that it was closed.
+        self._executors.recover()  # A closed loop does not report that it was closed.
         admitted = self._registry.admitted()
         work = max([self._work_of(group) for group in self._groups()], default=_NOTHING)
         if work == _RETRIES:
@@ -124,7 +124,7 @@ class Unhandled:
         return _RETRIES if delayed > self._retries.of(group, int(RETRY_WAIT_S * 1e9)) else _NOTHING
 
     def _can_run(self, group: Group) -> bool:
-        return self._places.can_run(group, self._closing().callers.is_blocked)
+        return self._executors.can_run(group, self._closing().callers.is_blocked)
 
     def _has_stalled(self) -> bool:
         seen = (self._retries.last, len(self._retries))
@@ -158,7 +158,7 @@ class Unhandled:
         for group in self._registry.groups():
             if group not in stored:
                 backlog, in_flight, delayed = group.counts()
-                if end is DROPPED and self._places.is_on_workers(group):
+                if end is DROPPED and self._executors.is_on_workers(group):
                     in_flight = 0
                 count = backlog + delayed + max(0, in_flight - callers[id(group)])
                 if count:
