@@ -172,7 +172,7 @@ class Channel:
             return RATE_LIMITED
         if count == 0:
             return DUPLICATE
-        if waits or not self._has_room(routed_messages):
+        if waits or not self._has_space(routed_messages):
             return FULL
         if self.bucket is not None:
             self.bucket.try_acquire(count, now_ns)
@@ -218,7 +218,7 @@ class Channel:
                 fresh.append(routed)
         return fresh
 
-    def _has_room(self, routed_messages: list[RoutedPublish]) -> bool:
+    def _has_space(self, routed_messages: list[RoutedPublish]) -> bool:
         if self.max_size == 0:
             return True
         messages = [routed.message for routed in routed_messages]
@@ -276,7 +276,7 @@ class Channel:
         for group in routed.groups:
             if group.is_bounded_here():
                 self._append(group.queue, group.retrying, message)
-            elif group.bound and not group.closed and group.make_room(message.priority, self.metrics):
+            elif group.bound and not group.closed and group.make_space(message.priority, self.metrics):
                 group.queue.append(message, message.priority)
 
     def _append(self, queue: PriorityQueue[Message], retrying: i64, message: Message) -> None:

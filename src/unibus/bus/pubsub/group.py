@@ -170,7 +170,7 @@ class Group:
         """Whether its queue counts against max_queue_size: it is reliable, not inline, and open."""
         return self.bound == 0 and not self.inline and not self.closed
 
-    def make_room(self, priority: i64, metrics: ChannelMetrics) -> bool:
+    def make_space(self, priority: i64, metrics: ChannelMetrics) -> bool:
         """Make a place in a lossy queue: evicts the oldest of the least urgent messages.
 
         False if all waiting messages are more urgent than the new one, which is then the one to drop.
@@ -235,7 +235,7 @@ class Group:
 
 
 atomic(Group, "claim_slot", "begin", "suspend", "next_for", "give_up")
-atomic(Group, "make_room", "acked", "depth", "delay", "undelay", "is_idle", "counts")
+atomic(Group, "make_space", "acked", "depth", "delay", "undelay", "is_idle", "counts")
 
 
 def wake(group: Group) -> None:
