@@ -28,7 +28,7 @@ PREFIXES_PER_PEER = 100
 SCANNED = 2_000_000
 """Prefixes that a scan may look at in one round; it gets as few topics as that allows, or it would run for minutes."""
 
-Wish = tuple[int, bytes]
+WantedPrefix = tuple[int, bytes]
 """A peer and a prefix that it wants."""
 
 
@@ -97,19 +97,19 @@ CONTENDERS: dict[str, Callable[[], Contender]] = {"ours": Ours, **PEERS}
 
 def match_ns(count: int, contender: str = "ours", rounds: int = ROUNDS) -> float:
     """Nanoseconds of one match that finds three peers among `count` prefixes; the best of some rounds."""
-    requests = requests_of(count)
-    topics = topics_of(requests, _topic_count(count, contender))
-    filled = _filled(contender, requests)
-    _check(filled, requests, topics)
+    wanted = wanted_prefixes(count)
+    topics = topics_of(wanted, _topic_count(count, contender))
+    filled = _filled(contender, wanted)
+    _check(filled, wanted, topics)
     match = filled.match
     return _best_ns(lambda some: [match(topic) for topic in some], topics, rounds)
 
 
 def limit_ns(count: int, rounds: int = ROUNDS) -> float:
     """Nanoseconds of a bare bisect among the same prefixes."""
-    requests = requests_of(count)
-    topics = topics_of(requests, TOPICS)
-    prefixes = sorted(prefix for _, prefix in requests)
+    wanted = wanted_prefixes(count)
+    topics = topics_of(wanted, TOPICS)
+    prefixes = sorted(prefix for _, prefix in wanted)
     return _best_ns(lambda some: [bisect_right(prefixes, topic) for topic in some], topics, rounds)
 
 
@@ -118,10 +118,10 @@ def churn_ns(count: int, contender: str = "ours", rounds: int = ROUNDS) -> float
 
     By turns the prefix is below all that are stored and above many of them, where links between prefixes change.
     """
-    requests = requests_of(count)
-    topics = topics_of(requests, min(_topic_count(count, contender), 1_000))
-    filled = _filled(contender, requests)
-    comer = 1 + max(peer for peer, _ in requests)
+    wanted = wanted_prefixes(count)
+    topics = topics_of(wanted, min(_topic_count(count, contender), 1_000))
+    filled = _filled(contender, wanted)
+    comer = 1 + max(peer for peer, _ in wanted)
 
     def churn(some: list[bytes]) -> None:
         for number, topic in enumerate(some):
@@ -132,19 +132,19 @@ def churn_ns(count: int, contender: str = "ours", rounds: int = ROUNDS) -> float
             filled.match(topic)
 
     best = _best_ns(churn, topics, rounds)
-    _check(filled, requests, topics)
+    _check(filled, wanted, topics)
     return best
 
 
 def bytes_per_subscription(count: int, contender: str = "ours") -> float:
     """What one subscription holds, its prefix included, after matches have filled whatever is filled late."""
-    requests = requests_of(count)
-    topics = topics_of(requests, _topic_count(count, contender))
-    _filled(contender, requests[:1])
+    wanted = wanted_prefixes(count)
+    topics = topics_of(wanted, _topic_count(count, contender))
+    _filled(contender, wanted[:1])
     gc.collect()
     tracemalloc.start()
     before, _peak = tracemalloc.get_traced_memory()
-    filled = _filled(contender, requests)
+    filled = _filled(contender, wanted)
     for topic in topics:
         filled.match(topic)
     gc.collect()
@@ -153,7 +153,7 @@ def bytes_per_subscription(count: int, contender: str = "ours") -> float:
     return (after - before) / count
 
 
-def requests_of(count: int) -> list[Wish]:
+def wanted_prefixes(count: int) -> list[WantedPrefix]:
     """`count` different prefixes on three levels, a tenth of them above the others, dealt out to peers in no order."""
     chance = random.Random(count)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(3, 12))) for _ in range(500)]
@@ -166,16 +166,16 @@ def requests_of(count: int) -> list[Wish]:
     return [(number // PREFIXES_PER_PEER, prefix) for number, prefix in enumerate(prefixes)]
 
 
-def topics_of(requests: list[Wish], count: int) -> list[bytes]:
+def topics_of(wanted: list[WantedPrefix], count: int) -> list[bytes]:
     """Topics below random devices, so that each fits a plant, a line and a device."""
-    devices = [prefix for _, prefix in requests if prefix.count(b"/") == 3]
+    devices = [prefix for _, prefix in wanted if prefix.count(b"/") == 3]
     return [device + b"temperature" for device in random.Random(count).choices(devices, k=count)]
 
 
-def _filled(contender: str, requests: list[Wish]) -> Contender:
+def _filled(contender: str, wanted: list[WantedPrefix]) -> Contender:
     """Prefixes are copied, so that each contender pays for its own and none shares them with the topics."""
     made = CONTENDERS[contender]()
-    for peer, prefix in requests:
+    for peer, prefix in wanted:
         made.subscribe(peer, bytes(bytearray(prefix)))
     return made
 
@@ -184,8 +184,8 @@ def _topic_count(count: int, contender: str) -> int:
     return max(5, SCANNED // count) if contender == "startswith scan" else TOPICS
 
 
-def _check(filled: Contender, requests: list[Wish], topics: list[bytes]) -> None:
-    owners = {prefix: peer for peer, prefix in requests}
+def _check(filled: Contender, wanted: list[WantedPrefix], topics: list[bytes]) -> None:
+    owners = {prefix: peer for peer, prefix in wanted}
     for topic in topics[:200]:
         starts = (topic[:size] for size in range(len(topic) + 1))
         if filled.match(topic) != tuple(sorted({owners[start] for start in starts if start in owners})):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from unibus.capture.sources import open_sources
-from unibus.pipeline.generator.generate import Plan, generate
+from unibus.pipeline.generator.generate import WorldPlan, generate
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.run import run_all
 
@@ -32,7 +32,7 @@ class Asked:
 def made_in(folder: Path, messages: int = MESSAGES) -> Asked:
     """Made without Spark, in two batches."""
     captures, path = folder / "captures", folder / "lake"
-    plan = Plan(messages, domains=2, channels=6, hours=6, seed=3, bodies=True, start_us=START_US)
+    plan = WorldPlan(messages, domains=2, channels=6, hours=6, seed=3, bodies=True, start_us=START_US)
     generate(str(captures), plan, segment_rows=2_000)
     sources = open_sources(str(captures))
     lake = Lake(str(path))

@@ -204,7 +204,7 @@ OPERATIONS = (
     *("send",) * 4,
     *("deliver",) * 5,
     *("complete",) * 3,
-    *("schedule", "copy", "renew", "give_back", "give_back", "defer", "activate", "activate", "bury", "expire"),
+    *("schedule", "copy", "renew", "give_back", "give_back", "defer", "activate", "activate", "dead_letter", "expire"),
     *("cancel", "purge", "move", "drop", "noise"),
 )
 

@@ -58,24 +58,24 @@ from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.seam.store import ClaimRequest, SessionLock
 from unibus.stores.sqlite.journal import SqliteJournal
-from unibus.testing.model import SECOND, Letter, ModelStore, Post, Rules
+from unibus.testing.model import SECOND, ModelMessage, ModelRules, ModelSend, ModelStore
 
 PART_ENTRIES = snapshot.PART_ENTRIES
 START_NS = 1_700_000_000 * SECOND
 ANSWER_S = 20.0
 REMEMBERED = 12  # Locks, old ones included, that a step may try.
 
-SHORT = Rules(lock_ns=10 * SECOND, deliveries_max=2)
-WORLD: dict[str, Rules] = {
-    "q": Rules(10 * SECOND, 2, 40 * SECOND, 20 * SECOND, knows_ids=True, buries_expired=True),
-    "f": Rules(10 * SECOND, 2, by_priority=False, dead_letters_to="g"),
+SHORT = ModelRules(lock_ns=10 * SECOND, deliveries_max=2)
+WORLD: dict[str, ModelRules] = {
+    "q": ModelRules(10 * SECOND, 2, 40 * SECOND, 20 * SECOND, knows_ids=True, buries_expired=True),
+    "f": ModelRules(10 * SECOND, 2, by_priority=False, dead_letters_to="g"),
     "g": SHORT,
-    "s": Rules(10 * SECOND, 3, 40 * SECOND, by_session=True),
-    "w": Rules(ttl_ns=30 * SECOND, forward_to="g"),
-    "t": Rules(is_topic=True),
+    "s": ModelRules(10 * SECOND, 3, 40 * SECOND, by_session=True),
+    "w": ModelRules(ttl_ns=30 * SECOND, forward_to="g"),
+    "t": ModelRules(is_topic=True),
     "t/Subscriptions/a": SHORT,
-    "t/Subscriptions/b": Rules(forward_to="f"),
-    "t/Subscriptions/s": Rules(10 * SECOND, 3, by_session=True),
+    "t/Subscriptions/b": ModelRules(forward_to="f"),
+    "t/Subscriptions/s": ModelRules(10 * SECOND, 3, by_session=True),
 }
 SENDABLE = ("q", "f", "g", "s", "w", "t")
 QUEUES = ("q", "f", "g", "t/Subscriptions/a", sub_queue("q"), sub_queue("g"), sub_queue("s"))
@@ -107,7 +107,7 @@ class HeldSession:
         return self.id, self.token
 
 
-def settings_of(rules: Rules) -> Settings:
+def settings_of(rules: ModelRules) -> Settings:
     given: Settings = {
         "lock_duration": rules.lock_ns / 1e9,
         "max_delivery_count": rules.deliveries_max,
@@ -129,7 +129,7 @@ def seen(claimed: Claimed) -> tuple[str, str, int, int]:
     return str(body), STATE_NAMES[claimed.state], claimed.delivery_count, claimed.priority
 
 
-def told(letter: Letter) -> tuple[str, str, int, int]:
+def told(letter: ModelMessage) -> tuple[str, str, int, int]:
     return letter.text, letter.state, letter.count, letter.priority
 
 
@@ -206,14 +206,16 @@ class Machine(RuleBasedStateMachine):
 
     # Sending
 
-    def post(self, fields: dict[str, Any]) -> Post:
+    def post(self, fields: dict[str, Any]) -> ModelSend:
         self.sent += 1
         # Never two at one instant: which of them would be first in a third entity is nobody's promise.
         visible_ns = self.now_ns + fields["delay_s"] * SECOND + self.sent if fields["delay_s"] else 0
         text = f"m{self.sent}"
-        return Post(text, fields["priority"], fields["session"], fields["ttl_s"] * SECOND, visible_ns, fields["key"])
+        return ModelSend(
+            text, fields["priority"], fields["session"], fields["ttl_s"] * SECOND, visible_ns, fields["key"]
+        )
 
-    def command(self, name: str, post: Post) -> Send:
+    def command(self, name: str, post: ModelSend) -> Send:
         data = encode(Message.new(name, post.text, post.priority))
         command = Send(name, MessageRef(post.text, len(data), post.session), data, post.priority)
         command.ttl_ns, command.visible_ns, command.dedup_key = post.ttl_ns, post.visible_ns, post.key
@@ -247,7 +249,7 @@ class Machine(RuleBasedStateMachine):
 
     # Receiving
 
-    def received(self, name: str, letters: list[Letter], claims: list[Claimed], lock: bool) -> None:
+    def received(self, name: str, letters: list[ModelMessage], claims: list[Claimed], lock: bool) -> None:
         assert [each.text for each in letters] == [str(message_of(each).body) for each in claims]
         for letter, claimed in zip(letters, claims, strict=True):
             assert (letter.count + 1, letter.sequence) == (claimed.delivery_count, claimed.sequence)

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from tests.tidy.layout import (
+    BASES_MAX,
     CLASS_SUFFIXES_BANNED,
     FILES_MAX,
     FUNCTION_LINES_MAX,
     METHODS_MAX,
     MODULE_LINES_MAX,
     MODULE_NAMES_BANNED,
+    PACKAGE,
     PARAMETERS_MAX,
     SEED_NAMES,
 )
@@ -82,6 +84,72 @@ def classes_are_small(tree: Tree) -> Iterator[Breach]:
             if len(methods) > METHODS_MAX:
                 reason = f"{len(methods)} methods, at most {METHODS_MAX}"
                 yield Breach(module.path, node.lineno, f"{module.name}.{node.name}", reason)
+
+
+def interfaces_are_small(tree: Tree) -> Iterator[Breach]:
+    """What a user of the class has to learn: its public methods, and those of its bases."""
+    family = _family(tree)
+    for name, (module, node) in family.items():
+        methods = _public_methods(name, family)
+        if len(methods) > METHODS_MAX:
+            reason = f"{len(methods)} public methods with those of its bases, at most {METHODS_MAX}"
+            yield Breach(module.path, node.lineno, f"{module.name}.{node.name}", reason)
+
+
+def classes_are_shallow(tree: Tree) -> Iterator[Breach]:
+    """Errors are a tree on purpose: a caller catches a branch of it."""
+    family = _family(tree)
+    for name, (module, node) in family.items():
+        depth = _depth(name, family) - 1
+        if depth > BASES_MAX and module.name != f"{PACKAGE}.errors":
+            reason = f"{depth} bases of ours above it, at most {BASES_MAX}"
+            yield Breach(module.path, node.lineno, f"{module.name}.{node.name}", reason)
+
+
+def class_names_are_unique(tree: Tree) -> Iterator[Breach]:
+    """So that a search for the name finds one thing."""
+    seen: dict[str, str] = {}
+    for module in tree.modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and seen.setdefault(node.name, module.name) != module.name:
+                reason = f"{seen[node.name]} has a class {node.name} too"
+                yield Breach(module.path, node.lineno, f"{module.name}.{node.name}", reason)
+
+
+def calls_name_their_arguments(tree: Tree) -> Iterator[Breach]:
+    for module in tree.modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and len(node.args) > PARAMETERS_MAX:
+                reason = f"{len(node.args)} positional arguments, at most {PARAMETERS_MAX}: name them"
+                yield Breach(module.path, node.lineno, f"{module.name}: {ast.unparse(node.func)}", reason)
+
+
+def _family(tree: Tree) -> dict[str, tuple[Module, ast.ClassDef]]:
+    """Classes by name, which is unique."""
+    return {
+        node.name: (module, node)
+        for module in tree.modules
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def _bases(node: ast.ClassDef) -> list[str]:
+    """`Base`, `module.Base` and `Base[T]` alike."""
+    found = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
+    return [base.attr if isinstance(base, ast.Attribute) else ast.unparse(base) for base in found]
+
+
+def _depth(name: str, family: dict[str, tuple[Module, ast.ClassDef]]) -> int:
+    return 1 + max((_depth(base, family) for base in _bases(family[name][1])), default=0) if name in family else 0
+
+
+def _public_methods(name: str, family: dict[str, tuple[Module, ast.ClassDef]]) -> set[str]:
+    if name not in family:
+        return set()
+    node = family[name][1]
+    own = {child.name for child in node.body if isinstance(child, Function) and not child.name.startswith("_")}
+    return own.union(*(_public_methods(base, family) for base in _bases(node)))
 
 
 def module_names_say_something(tree: Tree) -> Iterator[Breach]:

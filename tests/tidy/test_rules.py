@@ -149,6 +149,20 @@ PLANTS: list[Plant] = [
     *after_why(imports.third_party_stays_in_its_package, CORE, "import apsw\n", "import pyspark.sql\n"),
     *after_why(imports.third_party_stays_in_its_package, "src/unibus/clock.py", "import msgspec\n"),
     *after_why(imports.third_party_stays_in_its_package, BUS, "from pyspark import sql\n", "import numpy\n"),
+    Plant(
+        shape.interfaces_are_small,
+        CORE,
+        WHY + methods(METHODS_MAX).replace("Large", "Many") + "class More(Many):\n    def n(self) -> None: ...\n",
+        METHODS_MAX + 3,
+    ),
+    Plant(
+        shape.classes_are_shallow,
+        CORE,
+        WHY + "class A: ...\nclass B(A): ...\nclass C(B): ...\nclass D(C): ...\n",
+        5,
+    ),
+    Plant(shape.class_names_are_unique, "src/unibus/public.py", WHY + "class BusError: ...\n", 2),
+    *after_why(shape.calls_name_their_arguments, BUS, f"x = f({', '.join('1' for _ in range(PARAMETERS_MAX + 1))})\n"),
     *after_why(shape.functions_fit_a_screen, CORE, function(FUNCTION_LINES_MAX + 1)),
     *after_why(shape.signatures_are_narrow, CORE, parameters(PARAMETERS_MAX + 1)),
     *after_why(

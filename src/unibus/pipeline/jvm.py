@@ -119,8 +119,8 @@ class Kept:
     """What is kept for one Java and one Spark."""
 
     def __init__(self, java: Java, spark: Spark, folder: Path) -> None:
-        executor = next(spark.home.glob("jars/spark-launcher_*.jar"))
-        facts = (java.version, str(java.path.resolve()), str(spark.home), spark.version, executor.stat().st_mtime_ns)
+        launcher = next(spark.home.glob("jars/spark-launcher_*.jar"))
+        facts = (java.version, str(java.path.resolve()), str(spark.home), spark.version, launcher.stat().st_mtime_ns)
         self._stem = f"spark-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
         self._folder = folder
         self.archive = folder / f"{self._stem}.jsa"
@@ -335,10 +335,10 @@ def _kill(group: int) -> None:
 
 def _worked_out(java: Java, spark: Spark) -> list[str]:
     """The command that Spark's own launcher gives: the options that Java needs for it differ between versions."""
-    executor = [str(java.path), "-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", f"{spark.home}/jars/*"]
+    launcher = [str(java.path), "-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", f"{spark.home}/jars/*"]
     facts = {"SPARK_HOME": str(spark.home), "SPARK_SCALA_VERSION": spark.scala, "JAVA_HOME": _home(java)}
     done = subprocess.run(
-        [*executor, "org.apache.spark.launcher.Main", _MAIN, "pyspark-shell"],
+        [*launcher, "org.apache.spark.launcher.Main", _MAIN, "pyspark-shell"],
         capture_output=True,
         env={**os.environ, **facts},
     )

@@ -27,7 +27,7 @@ from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.seam.journal import Journal
 from unibus.stores.sqlite.journal import SqliteJournal
-from unibus.testing.model import SECOND, Box, Letter, ModelStore, Rules
+from unibus.testing.model import SECOND, ModelMessage, ModelQueue, ModelRules, ModelStore
 
 KINDS: Final = ("memory", "sqlite", "jsonfile")
 ANSWER_S: Final = 20.0
@@ -155,16 +155,16 @@ class Pair:
     def run(self, *commands: Command) -> list[object]:
         return self.store.apply(commands).wait(ANSWER_S)
 
-    def make(self, name: str, rules: Rules) -> None:
+    def make(self, name: str, rules: ModelRules) -> None:
         self.tick()
         self.model.make(name, rules)
         self.run(Declare(name, kind_of(name), settings_of(rules, kind_of(name))))
 
-    def change(self, name: str, rules: Rules) -> None:
+    def change(self, name: str, rules: ModelRules) -> None:
         self.model.change(name, rules)
         self.run(Declare(name, kind_of(name), settings_of(rules, kind_of(name)), update=True))
 
-    def names(self, wanted: Callable[[Box], bool]) -> list[str]:
+    def names(self, wanted: Callable[[ModelQueue], bool]) -> list[str]:
         return [name for name, box in self.model.boxes.items() if wanted(box)]
 
     # Comparing
@@ -195,7 +195,7 @@ def same(found: object, wanted: object, what: str) -> None:
         raise AssertionError(f"{what}:\n  the store  {found}\n  the model  {wanted}")
 
 
-def adopt(box: Box, found: dict[int, Claimed]) -> None:
+def adopt(box: ModelQueue, found: dict[int, Claimed]) -> None:
     """Take over which message came first where that is not promised: what was stored at one instant, by deadlines."""
     for tie in {letter.tie for letter in box.letters.values() if letter.tie}:
         letters = [letter for letter in box.letters.values() if letter.tie == tie]
@@ -211,7 +211,7 @@ def adopt(box: Box, found: dict[int, Claimed]) -> None:
     box.letters = {letter.sequence: letter for letter in sorted(box.letters.values(), key=lambda each: each.sequence)}
 
 
-def shape(box: Box, letter: Letter) -> tuple[object, ...]:
+def shape(box: ModelQueue, letter: ModelMessage) -> tuple[object, ...]:
     """All that there is to know about a message of the model, but for its place."""
     timed = letter.state == "scheduled" or (letter.state == "locked" and not box.rules.by_session)
     return (
@@ -228,7 +228,7 @@ def shape(box: Box, letter: Letter) -> tuple[object, ...]:
     )
 
 
-def seen(box: Box, claimed: Claimed) -> tuple[object, ...]:
+def seen(box: ModelQueue, claimed: Claimed) -> tuple[object, ...]:
     """The same of a message of the store."""
     message = message_of(claimed)
     state = STATE_NAMES[claimed.state]

@@ -31,10 +31,10 @@ from unibus.core.lifecycle.commands import (
 from unibus.core.lifecycle.envelope import message_of, overrides_of
 from unibus.errors import BusError
 from unibus.stores.seam.store import ClaimRequest
-from unibus.testing.model import SECOND, Box, Letter, Post
+from unibus.testing.model import SECOND, ModelMessage, ModelQueue, ModelSend
 
 Step: TypeAlias = Callable[[Pair, Random, str], None]
-Planned: TypeAlias = tuple[Callable[[], object], Command, tuple[str, Post] | None]
+Planned: TypeAlias = tuple[Callable[[], object], Command, tuple[str, ModelSend] | None]
 """A step of the model, the same for the store, and what it sends, if it is a send."""
 
 VERBS: Final = (COMPLETE, ABANDON, ABANDON, DEFER, DEAD_LETTER, DEAD_LETTER)
@@ -105,7 +105,7 @@ def cancel(pair: Pair, chance: Random, text: str) -> None:
 # Receiving
 
 
-def received(pair: Pair, name: str, letters: list[Letter], claims: list[Claimed], lock: bool) -> None:
+def received(pair: Pair, name: str, letters: list[ModelMessage], claims: list[Claimed], lock: bool) -> None:
     same([str(message_of(each).body) for each in claims], [each.text for each in letters], f"received from {name}")
     for letter, claimed in zip(letters, claims, strict=True):
         place = (letter.count + 1, letter.sequence)
@@ -131,7 +131,7 @@ def receive(pair: Pair, chance: Random, text: str) -> None:
             received(pair, name, *found, lock)
 
 
-def deferred_of(box: Box) -> list[int]:
+def deferred_of(box: ModelQueue) -> list[int]:
     return [letter.sequence for letter in box.letters.values() if letter.state == "deferred"]
 
 

@@ -20,22 +20,22 @@ from unibus.testing.model import (
     Always,
     Both,
     Compares,
-    Condition,
     Correlates,
     Divides,
-    Either,
-    IsNull,
+    ModelCondition,
+    ModelEither,
+    ModelIsNull,
+    ModelNot,
     ModelRule,
+    ModelRules,
+    ModelSend,
+    ModelStatement,
     Never,
-    Not,
-    Post,
     Removes,
-    Rules,
     Sets,
     SetsCorrelation,
     SetsQuotient,
     SetsSession,
-    Statement,
     Value,
 )
 
@@ -59,7 +59,7 @@ def some(chance: Random, value: T, share: float, other: T) -> T:
 # Entities
 
 
-def topology(chance: Random) -> dict[str, Rules]:
+def topology(chance: Random) -> dict[str, ModelRules]:
     """About two thirds of the names that there are. A subscription needs its topic."""
     names = [name for name in NAMES if chance.random() < 0.7]
     topics = [name for name in names if name in TOPICS]
@@ -74,8 +74,8 @@ def kind_of(name: str) -> int:
     return TOPIC if name in TOPICS else SUBSCRIPTION if name in SUBSCRIPTIONS else QUEUE
 
 
-def entity(chance: Random, name: str) -> Rules:
-    drawn = Rules(
+def entity(chance: Random, name: str) -> ModelRules:
+    drawn = ModelRules(
         lock_ns=10 * SECOND,
         deliveries_max=chance.randint(1, 3),
         ttl_ns=chance.choice((0, 0, 0, 30, 40)) * SECOND,
@@ -100,7 +100,7 @@ def target(chance: Random, name: str) -> str:
     return chance.choice(TARGETS if chance.random() < 0.15 else (*later, ""))
 
 
-def changed(chance: Random, name: str, before: Rules) -> Rules:
+def changed(chance: Random, name: str, before: ModelRules) -> ModelRules:
     """Other settings, but for those that cannot change, and for the dedup window: a longer one does not bring keys back
     that a shorter one has forgotten."""
     drawn = replace(
@@ -114,7 +114,7 @@ def changed(chance: Random, name: str, before: Rules) -> Rules:
     return replace(drawn, status=status if allowed else "active")
 
 
-def settings_of(rules: Rules, kind: int) -> Settings:
+def settings_of(rules: ModelRules, kind: int) -> Settings:
     given: Settings = {
         "lock_duration": rules.lock_ns / 1e9,
         "max_delivery_count": rules.deliveries_max,
@@ -149,7 +149,7 @@ def rule(chance: Random, name: str) -> ModelRule:
     return ModelRule(name, condition(chance), tuple(statement(chance) for _ in range(count)))
 
 
-def condition(chance: Random) -> Condition:
+def condition(chance: Random) -> ModelCondition:
     shape = chance.randrange(9)
     if shape < 2:
         return Always() if chance.random() < 0.8 else Never()
@@ -159,24 +159,24 @@ def condition(chance: Random) -> Condition:
     if shape == 3:
         return Divides(6, "d")
     if shape == 4:
-        return Not(comparison(chance))
+        return ModelNot(comparison(chance))
     if shape == 5:
         return Both(comparison(chance), comparison(chance))
-    return Either(comparison(chance), comparison(chance)) if shape == 6 else comparison(chance)
+    return ModelEither(comparison(chance), comparison(chance)) if shape == 6 else comparison(chance)
 
 
-def comparison(chance: Random) -> Condition:
+def comparison(chance: Random) -> ModelCondition:
     shape = chance.randrange(5)
     if shape < 2:
         return Compares("color", chance.choice(("=", "<>")), chance.choice(COLORS))
     return (
-        IsNull(chance.choice(("color", "n")))
+        ModelIsNull(chance.choice(("color", "n")))
         if shape == 2
         else Compares("n", chance.choice("<>="), chance.randrange(4))
     )
 
 
-def statement(chance: Random) -> Statement:
+def statement(chance: Random) -> ModelStatement:
     shape = chance.randrange(8)
     if shape < 2:
         return Sets("color", chance.choice(COLORS))
@@ -196,7 +196,7 @@ def stored_rule(rule: ModelRule) -> Rule:
     return Rule(rule.name, stored_filter(rule.condition), SqlRuleAction(action) if action else None)
 
 
-def stored_filter(condition: Condition) -> Filter:
+def stored_filter(condition: ModelCondition) -> Filter:
     if isinstance(condition, Always):
         return TrueFilter()
     if isinstance(condition, Never):
@@ -220,11 +220,11 @@ def headers(chance: Random) -> dict[str, Value]:
     return drawn
 
 
-def post(chance: Random, text: str, now_ns: int) -> Post:
+def post(chance: Random, text: str, now_ns: int) -> ModelSend:
     # No two become visible at one instant: which of them would be the first elsewhere is not promised.
     delay_ns = chance.choice((0, 0, 0, 5, 15)) * SECOND
     visible_ns = now_ns + delay_ns + chance.randrange(1, 1_000_000_000) if delay_ns else 0
-    return Post(
+    return ModelSend(
         text,
         chance.choice((0, 50, 50, 200)),
         chance.choice((None, "x", "y")),
@@ -237,7 +237,7 @@ def post(chance: Random, text: str, now_ns: int) -> Post:
     )
 
 
-def stored_post(name: str, post: Post) -> Send:
+def stored_post(name: str, post: ModelSend) -> Send:
     message = restored(post.id or post.text, name, post.text, 1, None).with_priority(post.priority)
     fields: dict[str, object] = {"headers": dict(post.headers)}
     if post.session is not None:

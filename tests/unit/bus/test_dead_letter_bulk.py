@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.bus.graveyard import Desk, bury, bury_many, dead_place, kill
+from tests.unit.bus.graveyard import Desk, bury_many, dead_letter, dead_place, kill
 from tests.unit.bus.probes import GUARD_S, SECOND, HandClock, HandTimers, within
 from tests.unit.bus.rigs import NoTimers, Rig, breaking_store
 from unibus.bus.api.sync_bus import SyncMessageBus
@@ -100,7 +100,7 @@ def test_locked_and_gone_ones_are_skipped(rig: Rig, desk: Desk) -> None:
 
 def test_one_that_cannot_go_does_not_stop_the_others(rig: Rig, desk: Desk) -> None:
     rig.create_queue("s", requires_session=True)
-    ids = [bury(rig, "q", number, session_id=None if number in (3, 4, 9) else "c") for number in range(12)]
+    ids = [dead_letter(rig, "q", number, session_id=None if number in (3, 4, 9) else "c") for number in range(12)]
     result = desk.redirect_all(target="s", batch_size=12)
     assert result.redirected == 9
     assert [message_id for message_id, _ in result.errors] == [ids[3], ids[4], ids[9]]
@@ -112,7 +112,7 @@ def test_letters_whose_queue_is_gone_are_told(rig: Rig, desk: Desk) -> None:
     rig.create_queue("failures")
     for name in ("here", "gone"):
         rig.create_queue(name, forward_dead_letters_to="failures")
-    ids = [bury(rig, name, 1) for name in ("here", "gone", "here")]
+    ids = [dead_letter(rig, name, 1) for name in ("here", "gone", "here")]
     rig.delete_entity("gone")
     result = desk.retry_all()
     assert (result.retried, [each for each, _ in result.errors]) == (2, [ids[1]])
@@ -120,19 +120,19 @@ def test_letters_whose_queue_is_gone_are_told(rig: Rig, desk: Desk) -> None:
 
 
 def test_a_filter_that_raises_is_an_error_of_that_letter(rig: Rig, desk: Desk) -> None:
-    bury(rig, "q", {"n": 1})
-    bad = bury(rig, "q", "text")
-    bury(rig, "q", {"n": 2})
+    dead_letter(rig, "q", {"n": 1})
+    bad = dead_letter(rig, "q", "text")
+    dead_letter(rig, "q", {"n": 2})
     result = desk.retry_all(where=lambda message: message.body["n"])
     assert (result.retried, [each for each, _ in result.errors]) == (2, [bad])
     assert "TypeError" in result.errors[0][1]
 
 
 def test_those_brought_back_too_often_are_for_a_person(rig: Rig, desk: Desk) -> None:
-    often = bury(rig, "q", 1)
+    often = dead_letter(rig, "q", 1)
     desk.retry_message(often)
     kill(rig, "q")
-    bury(rig, "q", 2)
+    dead_letter(rig, "q", 2)
     strict = Desk(rig, max_recoveries=1)
     result = strict.retry_all()
     assert (result.retried, result.manual_review) == (1, 1)

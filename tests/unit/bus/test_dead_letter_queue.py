@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.unit.bus.graveyard import Desk, bury, dead_place, kill
+from tests.unit.bus.graveyard import Desk, dead_letter, dead_place, kill
 from tests.unit.bus.probes import SECOND, Collector, Flaky, HandClock
 from tests.unit.bus.rigs import Rig
 from unibus.bus.api.message_bus import MessageBus
@@ -63,14 +63,14 @@ def test_there_is_nothing_to_find(rig: Rig, desk: Desk) -> None:
 def test_the_first_to_die_comes_first_whatever_its_queue(timed_rig: Rig, hand_clock: HandClock) -> None:
     desk, ids = Desk(timed_rig), []
     for number, entity in enumerate(["b", "a", "b", "c", "a"]):
-        ids.append(bury(timed_rig, entity, number))
+        ids.append(dead_letter(timed_rig, entity, number))
         hand_clock.advance(1)
     assert desk.ids() == ids
     assert desk.ids(limit=2) == ids[:2]
 
 
 def test_pages_follow_each_other_also_when_a_letter_is_gone(rig: Rig, desk: Desk) -> None:
-    ids = [bury(rig, "ab"[number % 2], number) for number in range(7)]
+    ids = [dead_letter(rig, "ab"[number % 2], number) for number in range(7)]
     first = desk.list_messages(limit=3)
     assert [letter.id for letter in first] == ids[:3]
     assert desk.discard_message(first[-1]).success
@@ -80,9 +80,9 @@ def test_pages_follow_each_other_also_when_a_letter_is_gone(rig: Rig, desk: Desk
 
 def of_each_kind(rig: Rig, clock: HandClock) -> dict[str, str]:
     """Letters that differ in everything that can be asked for."""
-    found = {"old": bury(rig, "orders", {"n": 1}, "Broken", "bent")}
+    found = {"old": dead_letter(rig, "orders", {"n": 1}, "Broken", "bent")}
     clock.advance(100)
-    found["retried"] = bury(rig, "orders", {"n": 2}, "network: max_retries_exceeded", "no ROUTE to host")
+    found["retried"] = dead_letter(rig, "orders", {"n": 2}, "network: max_retries_exceeded", "no ROUTE to host")
     Desk(rig).retry_message(found["retried"])
     kill(rig, "orders", "network: max_retries_exceeded", "no ROUTE to host")
     clock.advance(100)
@@ -164,18 +164,18 @@ def test_an_unknown_criterion_is_named_with_the_one_that_was_meant() -> None:
 
 def test_letters_are_counted_by_place_and_reason(timed_rig: Rig, hand_clock: HandClock) -> None:
     desk = Desk(timed_rig)
-    bury(timed_rig, "b", 1, "One")
+    dead_letter(timed_rig, "b", 1, "One")
     hand_clock.advance(5)
     for body in range(3):
-        bury(timed_rig, "a", body, "Two")
-    bury(timed_rig, "a", 9, "One")
+        dead_letter(timed_rig, "a", body, "Two")
+    dead_letter(timed_rig, "a", 9, "One")
     told = [(group.entity, group.reason, group.count) for group in desk.groups()]
     assert told == [(dead_place("a"), "Two", 3), (dead_place("a"), "One", 1), (dead_place("b"), "One", 1)]
     assert [group.oldest_ns for group in desk.groups(queue="b")] == [hand_clock.wall - 5 * SECOND]
 
 
 def test_a_letter_by_its_id(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "q", "x")
+    message_id = dead_letter(rig, "q", "x")
     letter = desk.peek(message_id)
     assert (letter.id, letter.original.body) == (message_id, "x")
     assert desk.peek(letter) == letter
@@ -187,7 +187,7 @@ def test_what_was_forwarded_is_found_where_it_lies(rig: Rig, desk: Desk) -> None
     rig.create_queue("failures")
     rig.create_queue("orders", forward_dead_letters_to="failures")
     rig.send("failures", "not dead")
-    message_id = bury(rig, "orders", "x")
+    message_id = dead_letter(rig, "orders", "x")
     (letter,) = desk.list_messages()
     assert (letter.id, letter.entity, letter.source) == (message_id, "failures", "orders")
     assert desk.ids(queue="failures") == [message_id]
@@ -201,7 +201,7 @@ def test_what_was_forwarded_to_a_topic_is_found_in_its_subscriptions(rig: Rig, d
     rig.create_topic("failures")
     rig.create_subscription("failures", "log")
     rig.create_queue("orders", forward_dead_letters_to="failures")
-    message_id = bury(rig, "orders", "x")
+    message_id = dead_letter(rig, "orders", "x")
     assert [(each.id, each.entity) for each in desk.list_messages()] == [(message_id, "failures/Subscriptions/log")]
 
 
@@ -209,7 +209,7 @@ def test_what_was_forwarded_to_a_topic_is_found_in_its_subscriptions(rig: Rig, d
 
 
 def test_a_retry_goes_back_to_its_queue_without_the_record(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "orders", {"n": 1}, headers={"k": "v"}, priority=7)
+    message_id = dead_letter(rig, "orders", {"n": 1}, headers={"k": "v"}, priority=7)
     result = desk.retry_message(message_id)
     assert (result.success, bool(result), result.id, result.entity, result.sequence) == (
         True,
@@ -225,7 +225,7 @@ def test_a_retry_goes_back_to_its_queue_without_the_record(rig: Rig, desk: Desk)
 
 
 def test_a_letter_may_be_given_as_it_was_listed(rig: Rig, desk: Desk) -> None:
-    bury(rig, "orders", 1)
+    dead_letter(rig, "orders", 1)
     assert desk.retry_message(desk.list_messages()[0]).success
     assert desk.list_messages() == []
 
@@ -253,7 +253,7 @@ def test_what_settlements_wrote_is_kept_with_its_types(rig: Rig, desk: Desk) -> 
 
 
 def test_recoveries_are_counted_through_another_death_and_bounded(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "q", 1)
+    message_id = dead_letter(rig, "q", 1)
     for times in (1, 2, 3):
         assert desk.retry_message(message_id).success
         assert kill(rig, "q").headers[RECOVERIES] == times
@@ -270,7 +270,7 @@ def test_recoveries_are_counted_through_another_death_and_bounded(rig: Rig, desk
 def test_a_retry_to_where_nothing_is_any_more_is_refused(rig: Rig, desk: Desk) -> None:
     rig.create_queue("failures")
     rig.create_queue("orders", forward_dead_letters_to="failures")
-    message_id = bury(rig, "orders", 1)
+    message_id = dead_letter(rig, "orders", 1)
     rig.delete_entity("orders")
     (letter,) = desk.list_messages(queue="failures")
     refused = desk.retry_message(letter)
@@ -293,7 +293,7 @@ def test_an_id_that_several_have_needs_a_queue(rig: Rig, desk: Desk) -> None:
 
 
 def test_what_is_not_there_is_a_no_in_words(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "q", 1)
+    message_id = dead_letter(rig, "q", 1)
     (letter,) = desk.list_messages()
     assert desk.discard_message(letter).success
     for refused in (desk.retry_message(letter), desk.discard_message(message_id), desk.edit_and_resend(letter, body=2)):
@@ -305,7 +305,7 @@ def test_what_is_not_there_is_a_no_in_words(rig: Rig, desk: Desk) -> None:
 
 
 def test_a_letter_that_somebody_holds_is_left_to_them(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "q", 1)
+    message_id = dead_letter(rig, "q", 1)
     held = rig.one(dead_place("q"))
     assert desk.list_messages()[0].state == "locked"
     refused = desk.retry_message(message_id)
@@ -315,7 +315,7 @@ def test_a_letter_that_somebody_holds_is_left_to_them(rig: Rig, desk: Desk) -> N
 
 
 def test_a_letter_that_was_deferred_can_be_moved(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "q", 1)
+    message_id = dead_letter(rig, "q", 1)
     rig.do(rig.one(dead_place("q")).defer)
     assert desk.list_messages()[0].state == "deferred"
     assert desk.retry_message(message_id).success
@@ -332,7 +332,7 @@ def test_something_else_is_no_letter(rig: Rig, desk: Desk) -> None:
 
 def test_a_redirect_goes_elsewhere(rig: Rig, desk: Desk) -> None:
     rig.create_queue("review")
-    message_id = bury(rig, "q", 1)
+    message_id = dead_letter(rig, "q", 1)
     result = desk.redirect_message(message_id, "review")
     assert (result.success, result.entity) == (True, "review")
     message = rig.one("review")
@@ -341,7 +341,7 @@ def test_a_redirect_goes_elsewhere(rig: Rig, desk: Desk) -> None:
 
 def test_a_redirect_can_keep_the_record(rig: Rig, desk: Desk) -> None:
     rig.create_queue("review")
-    assert desk.redirect_message(bury(rig, "q", 1, "Odd"), "review", keep_record=True).success
+    assert desk.redirect_message(dead_letter(rig, "q", 1, "Odd"), "review", keep_record=True).success
     headers = rig.one("review").headers
     assert (headers["DeadLetterReason"], headers["DeadLetterSource"], headers[RECOVERIES]) == ("Odd", "q", 1)
 
@@ -350,14 +350,14 @@ def test_a_redirect_to_a_topic_reaches_its_subscriptions(rig: Rig, desk: Desk) -
     rig.create_topic("t")
     for name in "ab":
         rig.create_subscription("t", name)
-    message_id = bury(rig, "q", 1)
+    message_id = dead_letter(rig, "q", 1)
     assert desk.redirect_message(message_id, "t").success
     assert {rig.one(f"t/Subscriptions/{name}").id for name in "ab"} == {message_id}
 
 
 def test_no_message_is_redirected_into_nothing(rig: Rig, desk: Desk) -> None:
     rig.create_topic("deaf")
-    message_id = bury(rig, "q", 1)
+    message_id = dead_letter(rig, "q", 1)
     for target in ("deaf", "unknown", dead_place("q")):
         assert not desk.redirect_message(message_id, target)
     assert desk.ids() == [message_id]
@@ -365,21 +365,21 @@ def test_no_message_is_redirected_into_nothing(rig: Rig, desk: Desk) -> None:
 
 def test_a_queue_of_sessions_takes_only_what_has_one(rig: Rig, desk: Desk) -> None:
     rig.create_queue("s", requires_session=True)
-    without = bury(rig, "q", 1)
+    without = dead_letter(rig, "q", 1)
     refused = desk.redirect_message(without, "s")
     assert (refused.success, "requires a session_id" in refused.message) == (False, True)
-    assert desk.redirect_message(bury(rig, "q", 2, session_id="c1"), "s").success
+    assert desk.redirect_message(dead_letter(rig, "q", 2, session_id="c1"), "s").success
     assert desk.ids() == [without]
 
 
 def test_a_letter_that_is_discarded_is_gone(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "q", 1)
+    message_id = dead_letter(rig, "q", 1)
     assert desk.discard_message(message_id).success
     assert rig.counts("q") == (0, 0, 0, 0, 0)
 
 
 def test_a_message_is_edited_and_resent(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "q", {"n": "one"}, headers={"k": "v", "old": 1}, correlation_id="c", priority=3)
+    message_id = dead_letter(rig, "q", {"n": "one"}, headers={"k": "v", "old": 1}, correlation_id="c", priority=3)
     assert desk.edit_and_resend(message_id, body={"n": 1}, headers={"k": "w"}).success
     message = rig.one("q")
     assert (message.id, message.body, message.correlation_id, message.priority) == (message_id, {"n": 1}, "c", 3)
@@ -393,12 +393,12 @@ def test_a_message_is_edited_and_resent(rig: Rig, desk: Desk) -> None:
 
 
 def test_a_body_can_become_none(rig: Rig, desk: Desk) -> None:
-    assert desk.edit_and_resend(bury(rig, "q", 1), body=None).success
+    assert desk.edit_and_resend(dead_letter(rig, "q", 1), body=None).success
     assert rig.one("q").body is None
 
 
 def test_an_edit_that_cannot_go_changes_nothing(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "q", 1)
+    message_id = dead_letter(rig, "q", 1)
     assert not desk.edit_and_resend(message_id, body=2, target="unknown")
     (letter,) = desk.list_messages()
     assert (letter.original.body, letter.recovery_attempts) == (1, 0)
@@ -408,7 +408,7 @@ def test_an_edit_that_cannot_go_changes_nothing(rig: Rig, desk: Desk) -> None:
 
 
 def test_a_move_survives_the_end_of_the_bus(file_rig: Rig) -> None:
-    first, second = bury(file_rig, "q", 1), bury(file_rig, "q", 2)
+    first, second = dead_letter(file_rig, "q", 1), dead_letter(file_rig, "q", 2)
     assert Desk(file_rig).retry_message(first).success
     file_rig.reopen()
     desk = Desk(file_rig)
@@ -418,7 +418,7 @@ def test_a_move_survives_the_end_of_the_bus(file_rig: Rig) -> None:
 
 
 def test_a_move_is_in_history(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "q", 1)
+    message_id = dead_letter(rig, "q", 1)
     desk.retry_message(message_id)
     kill(rig, "q")
     desk.discard_message(message_id)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.bus.graveyard import Desk, bury, kill
+from tests.unit.bus.graveyard import Desk, dead_letter, kill
 from tests.unit.bus.probes import HandClock
 from tests.unit.bus.rigs import Rig
 from unibus.bus.dead_letters.rules import DEFAULT_RULES, RecoveryAction, RecoveryRule
@@ -26,10 +26,10 @@ def counts(result: Any) -> tuple[int, int, int, int]:
 def test_the_default_rules_are_the_table(rig: Rig, desk: Desk) -> None:
     # S3-037, X-37
     rig.create_queue("tired", max_delivery_count=3)
-    bury(rig, "q", 1, "target_unavailable: nobody")
-    bury(rig, "q", 2, "network: max_retries_exceeded")
-    bury(rig, "q", 3, "Validation failed")
-    odd = bury(rig, "q", 4, "odd")
+    dead_letter(rig, "q", 1, "target_unavailable: nobody")
+    dead_letter(rig, "q", 2, "network: max_retries_exceeded")
+    dead_letter(rig, "q", 3, "Validation failed")
+    odd = dead_letter(rig, "q", 4, "odd")
     tired = rig.send("tired", 5).id
     for _ in range(2):
         rig.do(rig.one("tired").abandon)
@@ -41,7 +41,7 @@ def test_the_default_rules_are_the_table(rig: Rig, desk: Desk) -> None:
 
 
 def test_an_unavailable_target_is_left_for_review(rig: Rig, desk: Desk) -> None:
-    bury(rig, "q", 1, "target_unavailable")
+    dead_letter(rig, "q", 1, "target_unavailable")
     asked: list[str] = []
 
     def is_available(name: str) -> bool:
@@ -58,7 +58,7 @@ def test_an_unavailable_target_is_left_for_review(rig: Rig, desk: Desk) -> None:
 def test_the_first_rule_that_applies_decides(rig: Rig, desk: Desk) -> None:
     rig.create_queue("review")
     for body in range(4):
-        bury(rig, "q", body, "network" if body else "network, odd")
+        dead_letter(rig, "q", body, "network" if body else "network, odd")
     rules = [
         RecoveryRule(REVIEW, reason="odd"),
         RecoveryRule(REDIRECT, reason="network", target="review"),
@@ -103,7 +103,7 @@ def test_every_condition_has_to_be_true(timed_rig: Rig, hand_clock: HandClock) -
 
 
 def test_a_letter_that_keeps_dying_does_not_circle(rig: Rig, desk: Desk) -> None:
-    message_id = bury(rig, "q", 1, "network")
+    message_id = dead_letter(rig, "q", 1, "network")
     for _ in range(3):
         assert counts(desk.process_dead_letters()) == (1, 0, 0, 0)
         kill(rig, "q", "network")
@@ -114,7 +114,7 @@ def test_a_letter_that_keeps_dying_does_not_circle(rig: Rig, desk: Desk) -> None
 def test_the_first_to_die_are_decided_about_first(timed_rig: Rig, hand_clock: HandClock) -> None:
     desk, ids = Desk(timed_rig), []
     for number in range(5):
-        ids.append(bury(timed_rig, "ba"[number % 2], number))
+        ids.append(dead_letter(timed_rig, "ba"[number % 2], number))
         hand_clock.advance(1)
     assert counts(desk.process_dead_letters(1, [RecoveryRule(DISCARD)], limit=2)) == (0, 0, 2, 0)
     assert desk.ids() == ids[2:]
@@ -171,7 +171,7 @@ def test_a_rule_that_cannot_be_is_refused_when_it_is_made() -> None:
 
 
 def test_rules_may_be_dictionaries_but_no_text(rig: Rig, desk: Desk) -> None:
-    bury(rig, "q", 1)
+    dead_letter(rig, "q", 1)
     assert counts(desk.process_dead_letters(rules=[{"action": "discard", "reason": "broken"}])) == (0, 0, 1, 0)
     with pytest.raises(UsageError):
         desk.process_dead_letters(rules="[]")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.bus.graveyard import Desk, bury, dead_place, kill
+from tests.unit.bus.graveyard import Desk, dead_letter, dead_place, kill
 from tests.unit.bus.probes import HandClock
 from tests.unit.bus.rigs import Rig
 from unibus.errors import UsageError
@@ -12,7 +12,7 @@ RETRY = [{"action": "retry"}]
 
 def test_a_letter_that_died_twice_goes_back_to_where_it_died_first(rig: Rig) -> None:
     desk = Desk(rig)
-    bury(rig, "q", "a", "first")
+    dead_letter(rig, "q", "a", "first")
     kill(rig, dead_place("q"), "second")
     (letter,) = desk.list_messages()
     assert (letter.source, letter.failure_reason, letter.entity) == ("q", "second", dead_place("q"))
@@ -23,7 +23,7 @@ def test_a_letter_that_died_twice_goes_back_to_where_it_died_first(rig: Rig) -> 
 def test_rules_and_edits_bring_it_back_too(rig: Rig) -> None:
     desk = Desk(rig)
     for body in ("a", "b"):
-        bury(rig, "q", body)
+        dead_letter(rig, "q", body)
         kill(rig, dead_place("q"), "second")
     first = desk.list_messages(source="q")[0]
     assert desk.edit_and_resend(first, body="edited").success
@@ -36,8 +36,8 @@ def test_rules_and_edits_bring_it_back_too(rig: Rig) -> None:
 def test_its_own_time_to_live_begins_again(timed_rig: Rig, hand_clock: HandClock, verb: str) -> None:
     desk = Desk(timed_rig)
     timed_rig.create_queue("q")
-    message_id = bury(timed_rig, "q", "a", ttl=5)
-    bury(timed_rig, "q", "no ttl")
+    message_id = dead_letter(timed_rig, "q", "a", ttl=5)
+    dead_letter(timed_rig, "q", "no ttl")
     hand_clock.advance(60)
     if verb == "redirect_message":
         assert desk.redirect_message(message_id, "q").success
@@ -56,7 +56,7 @@ def test_its_own_time_to_live_begins_again(timed_rig: Rig, hand_clock: HandClock
 def test_the_order_of_a_query(timed_rig: Rig, hand_clock: HandClock) -> None:
     desk = Desk(timed_rig)
     for entity, body, reason in (("b", "xxxxxx", "first"), ("a", "x", "third"), ("c", "xxx", "second")):
-        bury(timed_rig, entity, body, reason)
+        dead_letter(timed_rig, entity, body, reason)
         hand_clock.advance(1)
 
     def reasons(order_by: str, **more: object) -> list[str]:
@@ -71,7 +71,7 @@ def test_the_order_of_a_query(timed_rig: Rig, hand_clock: HandClock) -> None:
 
 def test_an_order_that_cannot_be(rig: Rig) -> None:
     desk = Desk(rig)
-    bury(rig, "q", "a")
+    dead_letter(rig, "q", "a")
     (letter,) = desk.list_messages()
     for filters in ({"order_by": "colour"}, {"order_by": 7}, {"order_by": "size", "after": letter}):
         with pytest.raises(UsageError):

@@ -15,7 +15,7 @@ from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.persistent import channels as durable_channels
 from unibus.bus.persistent.pump import SubscriptionPump
-from unibus.bus.persistent.pump_handlers import feed_handler
+from unibus.bus.persistent.pump_handlers import pump_handler
 from unibus.core.atomic import COMPILED
 from unibus.core.envelope.message import Message
 from unibus.core.lifecycle.claiming import Claimed
@@ -835,8 +835,8 @@ async def test_a_message_handed_back_after_its_feed_was_stopped_goes_back_to_the
 
     monkeypatch.setattr(
         durable_channels,
-        "feed_handler",
-        lambda feed, inner, is_async: feed_handler(cast(SubscriptionPump, Late(feed)), inner, is_async),
+        "pump_handler",
+        lambda feed, inner, is_async: pump_handler(cast(SubscriptionPump, Late(feed)), inner, is_async),
     )
     first = bus.subscribe("c", stuck, group="g")
     await bus.publish("c", 1)

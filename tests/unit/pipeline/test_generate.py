@@ -20,7 +20,7 @@ from unibus.core.lifecycle.state.changes import Change, MessageRef
 from unibus.core.lifecycle.state.entity import KIND_NAMES
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import UsageError
-from unibus.pipeline.generator.generate import Generated, Plan, generate
+from unibus.pipeline.generator.generate import Generated, WorldPlan, generate
 
 MESSAGES = 8_000
 NEVER_GENERATED = {"dropped", "pruned", "forgotten"}
@@ -31,7 +31,7 @@ Row = dict[str, object]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Generated:
-    plan = Plan(MESSAGES, domains=2, channels=40, hours=6, seed=4, bodies=True)
+    plan = WorldPlan(MESSAGES, domains=2, channels=40, hours=6, seed=4, bodies=True)
     return generate(str(tmp_path_factory.mktemp("generated")), plan, segment_rows=10_000)
 
 
@@ -397,7 +397,7 @@ def test_the_files_are_those_of_a_capture(made: Generated) -> None:
 
 def test_a_seed_is_a_history(tmp_path: Path) -> None:
     def events(name: str, seed: int, rows: int) -> list[pa.Table]:
-        made = generate(str(tmp_path / name), Plan(3_000, seed=seed), segment_rows=rows)
+        made = generate(str(tmp_path / name), WorldPlan(3_000, seed=seed), segment_rows=rows)
         return [table_of(folder).combine_chunks() for folder in made.folders]
 
     one = events("one", 3, 1_000)
@@ -407,9 +407,13 @@ def test_a_seed_is_a_history(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("plan", "domains"),
-    [(Plan(1), 3), (Plan(40, domains=1, channels=1, hours=0.01), 1), (Plan(500, domains=4, channels=7, seed=9), 4)],
+    [
+        (WorldPlan(1), 3),
+        (WorldPlan(40, domains=1, channels=1, hours=0.01), 1),
+        (WorldPlan(500, domains=4, channels=7, seed=9), 4),
+    ],
 )
-def test_small_histories_are_valid_too(tmp_path: Path, plan: Plan, domains: int) -> None:
+def test_small_histories_are_valid_too(tmp_path: Path, plan: WorldPlan, domains: int) -> None:
     made = generate(str(tmp_path), plan)
     assert len(made.folders) == domains
     came = 0
@@ -434,25 +438,32 @@ def following(rows: list[Row], row: Row) -> range:
 
 def test_messages_that_nobody_reads_stay_open(tmp_path: Path) -> None:
     def still_open(name: str, unread: float) -> int:
-        made = generate(str(tmp_path / name), Plan(5_000, domains=1, unread=unread))
+        made = generate(str(tmp_path / name), WorldPlan(5_000, domains=1, unread=unread))
         return len(open_after(rows_of(made.folders[0])))
 
     assert still_open("many", 0.5) > still_open("few", 0.0) + 1_500
 
 
 def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
-    made = generate(str(tmp_path), Plan(100))
+    made = generate(str(tmp_path), WorldPlan(100))
     before = Manifest.load(made.folders[0]).segments
     with pytest.raises(UsageError, match="is there already"):
-        generate(str(tmp_path), Plan(100))
+        generate(str(tmp_path), WorldPlan(100))
     assert Manifest.load(made.folders[0]).segments == before
 
 
 @pytest.mark.parametrize(
     "plan",
-    [Plan(0), Plan(1, domains=0), Plan(1, channels=0), Plan(1, hours=0), Plan(1, seed=-1), Plan(1, channels=9_999)],
+    [
+        WorldPlan(0),
+        WorldPlan(1, domains=0),
+        WorldPlan(1, channels=0),
+        WorldPlan(1, hours=0),
+        WorldPlan(1, seed=-1),
+        WorldPlan(1, channels=9_999),
+    ],
 )
-def test_what_cannot_be_is_refused(tmp_path: Path, plan: Plan) -> None:
+def test_what_cannot_be_is_refused(tmp_path: Path, plan: WorldPlan) -> None:
     with pytest.raises(UsageError):
         generate(str(tmp_path), plan)
     assert list(tmp_path.iterdir()) == []
@@ -460,5 +471,5 @@ def test_what_cannot_be_is_refused(tmp_path: Path, plan: Plan) -> None:
 
 def test_progress_ends_with_all_of_it(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    generate(str(tmp_path), Plan(1_000), lambda done, total: seen.append((done, total)))
+    generate(str(tmp_path), WorldPlan(1_000), lambda done, total: seen.append((done, total)))
     assert seen[-1] == (1_000, 1_000)

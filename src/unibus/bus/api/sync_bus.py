@@ -128,7 +128,7 @@ class SyncMessageBus(BusOperations):
     ) -> Message:
         """The same as publish, for code that is shared with the async face."""
         return self.publish(
-            channel, payload, priority, trace_id, headers, correlation_id, ttl, dedup_key, fields, delay
+            channel, payload, priority, trace_id, headers, correlation_id, ttl, dedup_key, fields=fields, delay=delay
         )
 
     def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> Reply:

@@ -152,15 +152,15 @@ def _entity_line(info: EntityInfo) -> EntityLine:
 
 def _message_line(entry: StoredMessage, data: bytes) -> MessageLine:
     return MessageLine(
-        entry.entity.name,
-        STATE_NAMES[entry.state],
-        int(entry.sequence),
-        int(entry.priority),
-        msgspec.Raw(encode_json(decode(data))),
-        int(entry.delivery_count),
-        int(entry.expires_ns),
-        int(entry.due_ns) if entry.state == SCHEDULED else 0,
-        int(entry.enqueued_ns),
-        int(entry.first_delivered_ns),
-        overlay_text(entry.overlay),
+        message=entry.entity.name,
+        state=STATE_NAMES[entry.state],
+        sequence=int(entry.sequence),
+        priority=int(entry.priority),
+        envelope=msgspec.Raw(encode_json(decode(data))),
+        delivery_count=int(entry.delivery_count),
+        expires_ns=int(entry.expires_ns),
+        visible_ns=int(entry.due_ns) if entry.state == SCHEDULED else 0,
+        enqueued_ns=int(entry.enqueued_ns),
+        first_delivered_ns=int(entry.first_delivered_ns),
+        overlay=overlay_text(entry.overlay),
     )

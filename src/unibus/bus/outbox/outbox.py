@@ -145,15 +145,15 @@ def packed(sends: list[Send]) -> bytes:
 
 def _packed(send: Send) -> Packed:
     return Packed(
-        send.entity,
-        send.who,
-        send.data,
-        send.priority,
-        send.ttl_ns,
-        send.visible_ns,
-        send.dedup_key,
-        send.makes,
-        send.raises,
+        entity=send.entity,
+        who=send.who,
+        data=send.data,
+        priority=send.priority,
+        ttl_ns=send.ttl_ns,
+        visible_ns=send.visible_ns,
+        dedup_key=send.dedup_key,
+        makes=send.makes,
+        raises=send.raises,
     )
 
 

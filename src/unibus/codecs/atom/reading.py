@@ -86,15 +86,15 @@ def _access_rule(element: Element) -> AccessDescription:
     rights = element.child("Rights")
     plain = AccessDescription("", ())
     return AccessDescription(
-        _text(element, "KeyName"),
-        () if rights is None else tuple([_plain(each).strip() for each in rights.children]),
-        _text(element, "PrimaryKey"),
-        _text(element, "SecondaryKey"),
-        element.type or plain.type,
-        _text(element, "ClaimType") or plain.claim_type,
-        _text(element, "ClaimValue") or plain.claim_value,
-        _text(element, "CreatedTime"),
-        _text(element, "ModifiedTime"),
+        key_name=_text(element, "KeyName"),
+        rights=() if rights is None else tuple([_plain(each).strip() for each in rights.children]),
+        primary_key=_text(element, "PrimaryKey"),
+        secondary_key=_text(element, "SecondaryKey"),
+        type=element.type or plain.type,
+        claim_type=_text(element, "ClaimType") or plain.claim_type,
+        claim_value=_text(element, "ClaimValue") or plain.claim_value,
+        created_time=_text(element, "CreatedTime"),
+        modified_time=_text(element, "ModifiedTime"),
     )
 
 

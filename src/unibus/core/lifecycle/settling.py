@@ -168,16 +168,16 @@ def dead_letter(
     note(
         state,
         DeadLettered(
-            now_ns,
-            entity.number,
-            entry.sequence,
-            entry.who,
-            entry.delivery_count,
-            entry.enqueued_ns,
-            entry.first_delivered_ns,
-            reason,
-            signature,
-            consumer,
+            at_ns=now_ns,
+            entity=entity.number,
+            sequence=entry.sequence,
+            who=entry.who,
+            delivery_count=entry.delivery_count,
+            enqueued_ns=entry.enqueued_ns,
+            first_delivered_ns=entry.first_delivered_ns,
+            reason=reason,
+            signature=signature,
+            consumer=consumer,
         ),
     )
 

@@ -386,16 +386,16 @@ class EmbeddedStore:
             if problem:
                 self._committer.fail(StoreFailed(problem, HINT))
         return StoreHealth(
-            not problem,
-            self.url,
-            self.durability.name,
-            problem,
-            self._committer.written if not self._in_memory else self._state.seq,
-            self._snapshot.seq,
-            sum(len(entity.entries) for entity in list(self._state.entities.values())),
-            self._journal.size_bytes(),
-            0 if problem else self._journal.oldest_seq(),
-            "" if self._space is None else self._space.warning(),
+            ok=not problem,
+            url=self.url,
+            durability=self.durability.name,
+            problem=problem,
+            last_seq=self._committer.written if not self._in_memory else self._state.seq,
+            snapshot_seq=self._snapshot.seq,
+            messages=sum(len(entity.entries) for entity in list(self._state.entities.values())),
+            history_bytes=self._journal.size_bytes(),
+            oldest_seq=0 if problem else self._journal.oldest_seq(),
+            warning="" if self._space is None else self._space.warning(),
         )
 
     def check(self) -> list[str]:

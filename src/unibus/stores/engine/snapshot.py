@@ -218,15 +218,15 @@ class Snapshot:
             over.append((entity.number, MARK_SENT, now_ns - entity.settings.mark_window_ns()))
             over.append((entity.number, MARK_PROCESSED, now_ns - (entity.settings.ttl_ns or FOREVER_NS)))
         summary = Summary(
-            self._begun_at,
-            seq,
-            [row_of(each) for each in {*self._entities, *state.entities.values()}],
-            [(number, state.known[number]) for number in self._dropped],
-            dict(state.retired),
-            sessions,
-            self._marks,
-            over,
-            dict(state.positions),
+            seq=self._begun_at,
+            overlap=seq,
+            entities=[row_of(each) for each in {*self._entities, *state.entities.values()}],
+            dropped=[(number, state.known[number]) for number in self._dropped],
+            retired=dict(state.retired),
+            sessions=sessions,
+            marks=self._marks,
+            marks_over=over,
+            positions=dict(state.positions),
         )
         return SnapshotSlice(last=summary)
 

@@ -241,15 +241,15 @@ def _carried(changes: list[Change], index: int, change: Change) -> bytes | None:
 
 def _with_data(copy: Copied, data: bytes) -> Sent:
     return Sent(
-        copy.at_ns,
-        copy.entity,
-        copy.sequence,
-        copy.who,
-        copy.priority,
-        copy.expires_ns,
-        copy.visible_ns,
-        copy.dedup_key,
-        data,
-        copy.overlay,
-        copy.hops,
+        at_ns=copy.at_ns,
+        entity=copy.entity,
+        sequence=copy.sequence,
+        who=copy.who,
+        priority=copy.priority,
+        expires_ns=copy.expires_ns,
+        visible_ns=copy.visible_ns,
+        dedup_key=copy.dedup_key,
+        data=data,
+        overlay=copy.overlay,
+        hops=copy.hops,
     )

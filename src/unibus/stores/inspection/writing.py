@@ -104,18 +104,18 @@ def summary_of(state: StoreState) -> Summary:
             if window is not None:
                 marks += [(entity.number, kind, key, at_ns) for key, at_ns in window.items()]
     return Summary(
-        state.seq,
-        state.seq,
-        [row_of(each) for each in state.entities.values()],
-        [(number, name) for number, name in state.known.items() if number not in state.entities],
-        dict(state.retired),
-        {
+        seq=state.seq,
+        overlap=state.seq,
+        entities=[row_of(each) for each in state.entities.values()],
+        dropped=[(number, name) for number, name in state.known.items() if number not in state.entities],
+        retired=dict(state.retired),
+        sessions={
             entity.number: [
                 each.as_saved() for each in entity.sessions.values() if each.state is not None or each.token
             ]
             for entity in state.entities.values()
         },
-        marks,
-        [],
-        dict(state.positions),
+        marks=marks,
+        marks_over=[],
+        positions=dict(state.positions),
     )

@@ -89,17 +89,17 @@ def note_sent(state: StoreState, entry: StoredMessage, key: str | None, at_ns: i
     assert data is not None
     state.fresh.append(
         Sent(
-            at_ns,
-            entry.entity.number,
-            entry.sequence,
-            entry.who,
-            entry.priority,
-            entry.expires_ns,
-            visible_ns,
-            key,
-            data,
-            entry.overlay,
-            entry.hops,
+            at_ns=at_ns,
+            entity=entry.entity.number,
+            sequence=entry.sequence,
+            who=entry.who,
+            priority=entry.priority,
+            expires_ns=entry.expires_ns,
+            visible_ns=visible_ns,
+            dedup_key=key,
+            data=data,
+            overlay=entry.overlay,
+            hops=entry.hops,
         )
     )
     _store(state, entry, key, at_ns, visible_ns)
@@ -111,9 +111,8 @@ def note_delivered(
     state.seq += 1
     state.weight += CHANGE_WEIGHT + len(consumer)
     entry.entity.delivered += 1
-    state.fresh.append(
-        Delivered(at_ns, entry.entity.number, entry.sequence, entry.who, count, token, until_ns, consumer)
-    )
+    change = Delivered(at_ns, entry.entity.number, entry.sequence, entry.who, count, token, until_ns, consumer)
+    state.fresh.append(change)
     _check(state, entry, "delivered")
     _lock(state, entry, count, token, consumer, at_ns, until_ns)
 

@@ -89,20 +89,20 @@ class StoredMessage(ReadyItem):
 
     def as_saved(self) -> SavedEntry:
         return SavedEntry(
-            self.who,
-            self.priority,
-            self.state,
-            self.delivery_count,
-            self.expires_ns,
-            self.due_ns,
-            self.enqueued_ns,
-            self.first_delivered_ns,
-            self.token,
-            self.was_deferred,
-            self.delayed,
-            self.hops,
-            self.overlay,
-            self.consumer,
+            who=self.who,
+            priority=self.priority,
+            state=self.state,
+            delivery_count=self.delivery_count,
+            expires_ns=self.expires_ns,
+            due_ns=self.due_ns,
+            enqueued_ns=self.enqueued_ns,
+            first_delivered_ns=self.first_delivered_ns,
+            token=self.token,
+            was_deferred=self.was_deferred,
+            delayed=self.delayed,
+            hops=self.hops,
+            overlay=self.overlay,
+            consumer=self.consumer,
         )
 
 
