@@ -203,7 +203,7 @@ folder = sys.argv[1]
 bus = MessageBus(f"jsonfile:///{folder}/bus")
 bus.send("q", 1)
 persistence = SqlitePersistence.in_memory()
-hub = bus._hub
+hub = bus._runtime
 store = hub.queues().store
 locks = [
     LOCK, pending._RARE, switching._lock, process_bus._lock, store._lock, store._committer.committing,
