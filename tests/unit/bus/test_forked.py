@@ -203,11 +203,11 @@ folder = sys.argv[1]
 bus = MessageBus(f"jsonfile:///{folder}/bus")
 bus.send("q", 1)
 persistence = SqlitePersistence.in_memory()
-hub = bus._runtime
-store = hub.queues().store
+runtime = bus._runtime
+store = runtime.queues().store
 locks = [
     LOCK, pending._RARE, switching._lock, process_bus._lock, store._lock, store._committer.committing,
-    store._journal._mutex, hub.queues().renewals._lock, hub.timers._changed, persistence._timers._changed,
+    store._journal._mutex, runtime.queues().renewals._lock, runtime.timers._changed, persistence._timers._changed,
     persistence.store._lock,
 ]
 held, over = threading.Event(), threading.Event()
