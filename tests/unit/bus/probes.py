@@ -242,7 +242,7 @@ def taken_slots(bus: Any) -> list[str]:
     """Groups that cannot offer all of their slots. A slot that was claimed in vain is free a little later."""
     found = []
     for group in bus._runtime.registry.groups():
-        usable = [consumer for consumer in group.consumers if not consumer.stranded]
+        usable = [consumer for consumer in group.consumers if not consumer.unrunnable]
         free = sum(consumer.concurrency for consumer in usable)
         counts = [int(group.running), *[int(consumer.active) for consumer in usable]]
         if any(counts) or group.idle != free:

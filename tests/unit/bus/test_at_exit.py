@@ -236,7 +236,7 @@ def test_ctrl_c_while_a_block_is_left_reports_what_is_lost() -> None:
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert "closing waits" in process.stderr.readline()
+        assert "close() waits" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
         assert process.wait(60) == 3

@@ -447,9 +447,9 @@ def handle(message: Message) -> None: ...
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        ((handle, "orders"), "exchange the two: subscribe('orders', handle)"),
-        ((handle, handle), 'exchange the two: subscribe("channel", handle)'),
-        ((handle,), 'name the channel: subscribe("channel", handle), or @bus.subscribe("channel")'),
+        ((handle, "orders"), "swap the arguments: subscribe('orders', handle)"),
+        ((handle, handle), 'swap the arguments: subscribe("channel", handle)'),
+        ((handle,), 'pass the channel: subscribe("channel", handle), or @bus.subscribe("channel")'),
     ],
 )
 def test_a_handler_in_the_place_of_the_channel_is_refused(

@@ -152,7 +152,7 @@ def test_one_that_found_no_place_keeps_its_position() -> None:
     blocked.grant()
     places.free = 0  # Handlers took the places: they wait behind none.
     for waiter in (waiters[1], waiters[0], waiters[2]):
-        blocked.give_back(waiter)
+        blocked.wait_again(waiter)
     assert wake_ups(waiters) == [1, 1, 1, 0]
     for count in range(1, 5):
         places.free = count
@@ -165,9 +165,9 @@ def test_a_place_that_comes_free_while_the_first_one_tries_is_not_missed() -> No
     blocked = queue_of(places, waiter)
     blocked.grant()
     blocked.grant()  # While it tries in vain.
-    blocked.give_back(waiter)
+    blocked.wait_again(waiter)
     assert blocked.has_place(waiter)
-    blocked.give_back(waiter)
+    blocked.wait_again(waiter)
     assert not blocked.has_place(waiter)  # Nothing has come since: it does not try for ever.
 
 
@@ -179,7 +179,7 @@ def test_a_place_that_comes_free_while_the_first_one_gives_its_own_back_is_not_m
 
         def can_run(self) -> bool:
             if blocked.has_place(self) and self.wake_ups == 1:
-                blocked.give_back(self)
+                blocked.wait_again(self)
             return True
 
     first, second = Returning(is_prompt=True), Waiter(is_prompt=True)

@@ -41,8 +41,8 @@ def full(rig: Rig, size: int = 2, **settings: object) -> None:
 
 
 def in_line(rig: Rig) -> int:
-    line = rig.bus._durable._publishing._lines.get("c")
-    return 0 if line is None else len(line._places)
+    line = rig.bus._durable._publishing._publish_queues.get("c")
+    return 0 if line is None else len(line._waiting)
 
 
 def stand_in_line(rig: Rig, body: object = None, publish: Callable[[], object] | None = None) -> Publisher:
@@ -527,7 +527,7 @@ def test_a_publisher_in_line_waits_through_a_full_disk(file_rig: Rig) -> None:
     assert in_line(file_rig) == 1
     assert publisher.is_waiting
     assert reserve.refill()
-    file_rig.bus._durable._publishing._lines["c"].advance()  # As it does once per second.
+    file_rig.bus._durable._publishing._publish_queues["c"].advance()  # As it does once per second.
     publisher.join()
     assert publisher.error is None
     assert bodies(file_rig) == [1, "later"]

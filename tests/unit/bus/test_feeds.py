@@ -583,11 +583,11 @@ def test_close_does_not_wait_for_a_durable_backlog(saved_rig: Rig, backlog: int)
     saved_rig.subscribe("c", gate, group="g", retry_attempts=0)
     saved_rig.publish_many("c", list(range(backlog)))
     gate.wait_entered()
-    (feed,) = saved_rig.bus._durable._pumps.values()
+    (pump,) = saved_rig.bus._durable._pumps.values()
     closing = threading.Thread(target=lambda: saved_rig.close(GUARD_S), daemon=True)
     closing.start()
     for _ in range(1_000):
-        if feed.stopped:
+        if pump.stopped:
             break
         threading.Event().wait(0.005)
     gate.open()
@@ -753,11 +753,11 @@ def test_a_stopped_store_is_told_to_every_publisher(tmp_path: Path, caplog: pyte
     again.close()
 
 
-# Consumers that come and go while a feed claims
+# Consumers that come and go while a pump claims
 
 
 @pytest.fixture
-def feed_bus() -> Iterator[SyncMessageBus]:
+def pump_bus() -> Iterator[SyncMessageBus]:
     bus = SyncMessageBus()
     bus.with_persistence("memory://")
     bus.create_channel("c", persistent=True)
@@ -765,107 +765,107 @@ def feed_bus() -> Iterator[SyncMessageBus]:
     bus.close(0.2)
 
 
-def feed_of(bus: SyncMessageBus) -> SubscriptionPump:
+def pump_of(bus: SyncMessageBus) -> SubscriptionPump:
     assert bus._runtime.durable is not None
     return bus._runtime.durable._pumps[GROUP]
 
 
 @PLAIN
 def test_a_consumer_that_joins_while_the_last_one_leaves_is_served(
-    feed_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
+    pump_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     got = Collector()
-    leaving = feed_bus.subscribe("c", Collector(), group="g")
-    feed = feed_of(feed_bus)
-    stop = feed.stop
+    leaving = pump_bus.subscribe("c", Collector(), group="g")
+    pump = pump_of(pump_bus)
+    stop = pump.stop
 
-    def late(only_deserted: bool = False) -> None:
+    def late(only_if_unrunnable: bool = False) -> None:
         monkeypatch.undo()
-        feed_bus.subscribe("c", got, group="g")  # The group has nobody, and is about to be stopped.
-        stop(only_deserted)
+        pump_bus.subscribe("c", got, group="g")  # The group has nobody, and is about to be stopped.
+        stop(only_if_unrunnable)
 
-    monkeypatch.setattr(feed, "stop", late)
+    monkeypatch.setattr(pump, "stop", late)
     leaving.cancel()  # type: ignore[attr-defined]
-    feed_bus.publish("c", 1)
+    pump_bus.publish("c", 1)
     assert got.wait(1) == [1]
 
 
 @PLAIN
 def test_a_consumer_that_joins_while_a_late_claim_is_released_is_served(
-    feed_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
+    pump_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The claim was under way when the last consumer left. What it brings is for the one that has joined since.
     got = Collector()
-    leaving = feed_bus.subscribe("c", Collector(), group="g")
-    feed = feed_of(feed_bus)
-    arrived, release = feed._arrived, feed._release_unseen
+    leaving = pump_bus.subscribe("c", Collector(), group="g")
+    pump = pump_of(pump_bus)
+    arrived, release = pump._arrived, pump._release_unseen
 
     def late_release() -> None:
         monkeypatch.undo()
-        feed_bus.subscribe("c", got, group="g")
+        pump_bus.subscribe("c", got, group="g")
         release()
 
     def late_arrival(pending: Pending[list[Claimed]]) -> None:
         if pending.value:
             leaving.cancel()  # type: ignore[attr-defined]
-            monkeypatch.setattr(feed, "_release_unseen", late_release)
+            monkeypatch.setattr(pump, "_release_unseen", late_release)
         arrived(pending)
 
-    monkeypatch.setattr(feed, "_arrived", late_arrival)
-    assert feed_bus.stop(GUARD_S)  # So that the new one cannot take it before the release looks.
-    feed_bus.publish("c", 1)
-    feed_bus.start()
+    monkeypatch.setattr(pump, "_arrived", late_arrival)
+    assert pump_bus.stop(GUARD_S)  # So that the new one cannot take it before the release looks.
+    pump_bus.publish("c", 1)
+    pump_bus.start()
     assert got.wait(1) == [1]
-    assert not feed.stopped
-    assert feed_bus.drain(GUARD_S)
+    assert not pump.stopped
+    assert pump_bus.drain(GUARD_S)
 
 
 @PLAIN
 def test_a_group_is_not_drained_while_its_messages_go_back_to_the_store(
-    feed_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
+    pump_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Else drain() could say that all is done, and a consumer that has just joined gets them after that.
     gate = Gate()
-    leaving = feed_bus.subscribe("c", gate, group="g")
-    feed_bus.publish_many("c", [1, 2, 3])
+    leaving = pump_bus.subscribe("c", gate, group="g")
+    pump_bus.publish_many("c", [1, 2, 3])
     gate.wait_entered()
-    feed = feed_of(feed_bus)
-    renewals = feed_bus._runtime.queues().renewals
+    pump = pump_of(pump_bus)
+    renewals = pump_bus._runtime.queues().renewals
     stop = renewals.stop
     delayed: list[int] = []
 
     def late(claimed: Claimed) -> None:
-        delayed.append(int(feed.group.delayed))
+        delayed.append(int(pump.group.delayed))
         stop(claimed)
 
     monkeypatch.setattr(renewals, "stop", late)
     leaving.cancel()  # type: ignore[attr-defined]
     assert delayed == [1, 1]
-    assert feed.group.delayed == 0
+    assert pump.group.delayed == 0
     gate.open()
-    assert feed_bus.drain(GUARD_S)
+    assert pump_bus.drain(GUARD_S)
 
 
 @PLAIN
 def test_a_lock_is_kept_before_any_handler_can_settle_its_message(
-    feed_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
+    pump_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Else a quick handler would be first, and the lock of a message that is gone would be renewed for ever.
     got = Collector()
-    feed_bus.subscribe("c", got, group="g")
-    feed = feed_of(feed_bus)
-    renewals = feed_bus._runtime.queues().renewals
+    pump_bus.subscribe("c", got, group="g")
+    pump = pump_of(pump_bus)
+    renewals = pump_bus._runtime.queues().renewals
     start = renewals.start
     offered: list[int] = []
 
     def late(claimed: Claimed, on_lost: object) -> None:
-        offered.append(len(feed.group.queue) + len(got.bodies))
+        offered.append(len(pump.group.queue) + len(got.bodies))
         start(claimed, on_lost)  # type: ignore[arg-type]
 
     monkeypatch.setattr(renewals, "start", late)
-    feed_bus.publish("c", 1)
+    pump_bus.publish("c", 1)
     assert got.wait(1) == [1]
-    assert feed_bus.drain(GUARD_S)
+    assert pump_bus.drain(GUARD_S)
     assert offered == [0]
     assert renewals._held == {}
 
@@ -884,10 +884,10 @@ async def test_a_message_handed_back_after_its_feed_was_stopped_goes_back_to_the
         await asyncio.Event().wait()
 
     class Late:
-        """The feed as its handler sees it. The other consumer leaves as soon as the feed has decided."""
+        """The pump as its handler sees it. The other consumer leaves as soon as the pump has decided."""
 
-        def __init__(self, feed: SubscriptionPump) -> None:
-            self._feed = feed
+        def __init__(self, pump: SubscriptionPump) -> None:
+            self._feed = pump
 
         def __getattr__(self, name: str) -> object:
             return getattr(self._feed, name)
@@ -900,7 +900,7 @@ async def test_a_message_handed_back_after_its_feed_was_stopped_goes_back_to_the
     monkeypatch.setattr(
         durable_channels,
         "pump_handler",
-        lambda feed, inner, is_async: pump_handler(cast(SubscriptionPump, Late(feed)), inner, is_async),
+        lambda pump, inner, is_async: pump_handler(cast(SubscriptionPump, Late(pump)), inner, is_async),
     )
     first = bus.subscribe("c", stuck, group="g")
     await bus.publish("c", 1)
@@ -913,7 +913,7 @@ async def test_a_message_handed_back_after_its_feed_was_stopped_goes_back_to_the
     await bus.close(GUARD_S)
 
 
-def test_consumers_that_have_left_are_forgotten(feed_bus: SyncMessageBus) -> None:
+def test_consumers_that_have_left_are_forgotten(pump_bus: SyncMessageBus) -> None:
     for _ in range(3):
-        feed_bus.subscribe("c", Collector(), group="g").cancel()  # type: ignore[attr-defined]
-    assert feed_of(feed_bus).inner == {}
+        pump_bus.subscribe("c", Collector(), group="g").cancel()  # type: ignore[attr-defined]
+    assert pump_of(pump_bus).inner == {}

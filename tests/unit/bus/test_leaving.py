@@ -475,10 +475,10 @@ def test_the_log_says_again_and_again_what_is_waited_for(caplog: pytest.LogCaptu
     bus.publish_many("orders", range(3))
     gate.wait_entered()
     left = leave(bus)
-    line = wait_for_line(caplog, "closing waits for")
+    line = wait_for_line(caplog, "close() waits for")
     assert "1 running handler and 2 waiting messages of channel 'orders' (billing)" in line
     caplog.clear()
-    wait_for_line(caplog, "closing waits for")
+    wait_for_line(caplog, "close() waits for")
     gate.open()
     assert_all_end({left})
 

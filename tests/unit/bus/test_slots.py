@@ -368,7 +368,7 @@ def test_a_handler_in_the_middle_of_its_work_on_a_loop_that_is_closed(kind: str,
     elif look == "cancel":
         subscription.cancel()
     elif look == "wait":
-        assert within(lambda: bus._runtime.quiet.wait(GUARD_S))
+        assert within(lambda: bus._runtime.drain.wait(GUARD_S))
     else:
         assert within(lambda: asyncio.run(drained(bus)))
     assert got.wait(1) == [1]

@@ -533,7 +533,7 @@ async def test_a_store_that_fails_at_the_commit_is_told(tmp_path: Path) -> None:
 async def test_a_request_inside_of_a_transaction_is_refused_at_once() -> None:
     async with MessageBus() as bus:
         bus.subscribe("ask", lambda message: 1)
-        with pytest.raises(UsageError, match="inside of a transaction"):
+        with pytest.raises(UsageError, match="inside a transaction"):
             await _ask_inside(bus)
         assert await bus.request("ask", timeout=GUARD_S) == 1
 

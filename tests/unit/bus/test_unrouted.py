@@ -13,7 +13,7 @@ from unibus.bus.pubsub.unrouted import CHANNELS_NAMED_MAX
 from unibus.core.envelope.message import Message
 from unibus.errors import RequestTimeout
 
-LINE = "no subscriber takes"
+LINE = "has no subscriber"
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -64,7 +64,7 @@ def test_many_channels_end_in_one_summary(sync_bus: SyncMessageBus, caplog: pyte
     assert len(found) == CHANNELS_NAMED_MAX + 1
     assert all(LINE in line for line in found[:-1])
     assert "unrouted" in found[-1]
-    assert "other channels" in found[-1]
+    assert "more channels" in found[-1]
 
 
 def test_what_is_taken_or_kept_is_no_warning(sync_bus: SyncMessageBus, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,13 +5,12 @@
                              │
                              └──▶ listeners of this process, blocked publishers, tracing, rate limits
 
-A server speaks for clients that it knows only by what they send, so nothing here depends on who calls: no transaction
-around the call, no object for a received message, no queue that is created because it was named. Every
-operation is for one event loop, and answers with a Pending or a coroutine. A refusal may come at once or with the
-answer: the value of a Pending is never read before it is done. On a server the store's own thread commits, so that a
-slow disk never stops the loop (decision 0023).
+A server acts for remote clients, so no operation depends on the calling task: no current transaction, no object for a
+received message, no queue that is created because it was named. The operations are for one event loop, and return a
+Pending or a coroutine. An error is raised at once or with the answer; the value of a Pending is never read before it is
+done. On a server the store's own thread commits, so that a slow disk never blocks the loop (decision 0023).
 
-`endpoints` may not import the stores: what it needs of them has its name here.
+`endpoints` may not import the stores: this module re-exports the types that it needs.
 """
 
 import asyncio
@@ -54,8 +53,8 @@ from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Stor
 __all__ = ["Broker", "Claimed", "EntityInfo", "HealthStatus", "Pending", "SendResult", "SessionLock", "StoreHealth"]
 
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Messages of so many bytes are enough for one answer. A client may ask for a thousand of 100 MB each: nothing could
-hold such an answer, and nothing else would be served while it is written."""
+"""The limit for the messages of one answer. A client may ask for a thousand messages of 100 MB each: such an answer
+would not fit into memory, and no other request would be served while it is written."""
 
 _VERBS = {name: verb for verb, name in SETTLEMENTS.items()}
 
@@ -71,7 +70,7 @@ class Broker(EntityOperations):
         self._store.pace.on_loops = commits_on_loop
 
     def now_ns(self) -> int:
-        """The time of the store: what ends of locks are compared with."""
+        """The time of the store, with which lock expiries are compared."""
         return self._queues.now_ns()
 
     def health(self) -> HealthStatus:
@@ -80,24 +79,24 @@ class Broker(EntityOperations):
     # Sending
 
     def message(self, entity: str, body: object, fields: Mapping[str, object]) -> Message:
-        """A message for an entity that exists. Fields are those of `MessageBus.send`, `message_id` and `delay` too."""
+        """A message for an existing entity. The fields are those of `MessageBus.send`. Raises EntityNotFound."""
         return self._queues.message(self.find(entity).name, body, dict(fields))
 
     def messages(
         self, entity: str, given: Iterable[tuple[object, Mapping[str, object]]], is_new: bool = False
     ) -> list[Message]:
-        """The same for several, each a body with its fields. `is_new`: for a queue that is created with them."""
+        """The same for several, each a body with its fields. `is_new`: the queue will be created with them."""
         name = entity if is_new else self.find(entity).name
         return [self._queues.message(name, body, dict(fields)) for body, fields in given]
 
     def send(self, entity: str, message: Message) -> Pending[SendResult]:
-        """Store a message in a queue, or for the subscriptions of a topic."""
+        """Store a message in a queue, or in the subscriptions of a topic."""
         return self._send(entity, [message]).map(_first)
 
     def send_many(
         self, entity: str, messages: Iterable[Message], durability: Durability | None = None
     ) -> Pending[list[SendResult]]:
-        """All of them, or none. `durability` asks for another level than that of the store."""
+        """Store all messages or none. `durability` overrides the level of the store."""
         given = list(messages)
         return self._send(entity, given, durability).map(_sent) if given else resolved([])
 
@@ -121,7 +120,7 @@ class Broker(EntityOperations):
         return self._store.apply(commands, durability)
 
     def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
-        """Take back scheduled messages: all of them, or MessageNotFound."""
+        """Remove scheduled messages: all of them, or MessageNotFound and none."""
         commands: list[Command] = [Cancel(entity, _sequence(entity, each)) for each in sequences]
         return self._store.apply(commands).map(_nothing) if commands else resolved(None)
 
@@ -138,11 +137,10 @@ class Broker(EntityOperations):
         session: SessionLock | None = None,
         interrupted: asyncio.Event | None = None,
     ) -> list[Claimed]:
-        """Up to `count` messages as soon as there is one; none after `timeout_s` seconds (None: waits without end).
+        """Up to `count` messages as soon as one is ready; none after `timeout_s` seconds (None: waits for ever).
 
-        Fewer where they are large: the one that reaches ANSWER_BYTES_MAX is the last. Without `lock` they are removed.
-        A cancelled call releases what it has claimed, without counting a delivery.
-        `interrupted` ends the waiting as the time-out does.
+        Fewer if they are large: the one that reaches ANSWER_BYTES_MAX is the last. Without `lock` they are removed.
+        A cancelled call releases its messages, without counting a delivery. `interrupted` ends the wait early.
         """
         _check_count(count)
         held = None if session is None else (session.session_id, session.token)
@@ -197,9 +195,9 @@ class Broker(EntityOperations):
     def peek(
         self, entity: str, from_sequence: int = 0, count: int = 1, session_id: str | None = None
     ) -> Pending[list[Claimed]]:
-        """Messages in order of sequence, in whatever state. Their lock tokens are empty: they are not the caller's.
+        """Messages in any state, by sequence number, without locking them: their lock tokens are empty.
 
-        Fewer than `count` where they are large: the one that reaches ANSWER_BYTES_MAX is the last.
+        Fewer than `count` if they are large: the one that reaches ANSWER_BYTES_MAX is the last.
         """
         _check_count(count)
         return self._store.peek(entity, max(0, from_sequence), count, session_id, self.answer_bytes_max)
@@ -220,9 +218,9 @@ class Broker(EntityOperations):
         description: str = "",
         properties: Mapping[str, HeaderValue] | None = None,
     ) -> Pending[None]:
-        """End a lock in one of the ways of SETTLEMENTS, by number or name. LockLost if it has ended already.
+        """Settle a locked message by one of SETTLEMENTS, by number or name. Raises LockLost if the lock has ended.
 
-        With `entity` or `message_id` they have to be those of the message, else MessageNotFound, and the lock stays.
+        A given `entity` or `message_id` must be that of the message, else MessageNotFound, and the lock stays.
         """
         command = Settle(_verb(verb), entity, BY_TOKEN, _token(token))
         command.message_id = message_id
@@ -241,7 +239,7 @@ class Broker(EntityOperations):
         return pending.map(_nothing)
 
     def renew(self, token: bytes, *, entity: str = "", message_id: str = "") -> Pending[int]:
-        """Let a lock begin again from now; gives its new end. Inside of a session that is the session's lock."""
+        """Extend a lock by its full duration; the result is its new expiry. In a session: the session's lock."""
         command = Renew(entity, BY_TOKEN, _token(token))
         command.message_id = message_id
         return self._store.apply([command]).map(_number)
@@ -257,20 +255,20 @@ class Broker(EntityOperations):
         consumer: str = "",
         interrupted: asyncio.Event | None = None,
     ) -> SessionLock:
-        """Lock a session: this one, or the next that is free and has messages. Waits up to `timeout_s` seconds.
+        """Lock a session: the one with this id, or the next free one with messages. Waits up to `timeout_s` seconds.
 
-        After that, or once `interrupted` is set, SessionLocked, or SessionNotFound where none was named.
+        At the timeout, or when `interrupted` is set, raises SessionLocked, or SessionNotFound without an id.
         """
         wanted = WantedSession(self._queues, entity, session_id, consumer)
         found = await until_async(self._queues, entity, wanted.look, timeout_s, _accepted, interrupted)
         return wanted.found(found)
 
     def renew_session(self, lock: SessionLock) -> Pending[int]:
-        """The new end of the lock. Only entity, id and token of a lock are looked at, here and in the other calls."""
+        """Extend the lock; the result is its new expiry. Here and below only entity, id and token of the lock count."""
         return self._store.apply([_of_session(RENEW_SESSION, lock)]).map(_number)
 
     def release_session(self, lock: SessionLock) -> Pending[None]:
-        """Free a session. What was received from it and not settled goes back to its place."""
+        """Release a session, and with it the messages that were received and not settled."""
         return self._store.apply([_of_session(LEAVE_SESSION, lock)]).map(_nothing)
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
@@ -279,14 +277,16 @@ class Broker(EntityOperations):
     def set_session_state(self, lock: SessionLock, state: bytes | None) -> Pending[None]:
         command = _of_session(SET_SESSION_STATE, lock)
         if state is not None and not isinstance(state, bytes):
-            raise UsageError(f"a session state is bytes, not {type(state).__name__}", "encode it first")
+            raise UsageError(f"a session state must be bytes, not {type(state).__name__}", "encode it first")
         command.state = state
         return self._store.apply([command]).map(_nothing)
 
     def sessions(self, entity: str, *, updated_after_ns: int = 0, skip: int = 0, top: int = 100) -> Pending[list[str]]:
         """Ids of sessions that have messages or a state; or only of those whose state was set after an instant."""
         if skip < 0 or not 1 <= top <= BATCH_MAX:
-            raise UsageError(f"{top} sessions from {skip} on", f"skip is 0 or more, top from 1 to {BATCH_MAX}")
+            raise UsageError(
+                f"skip={skip} and top={top} are not valid", f"skip must be 0 or more, top from 1 to {BATCH_MAX}"
+            )
         return self._store.catalog.sessions(entity, updated_after_ns, skip, top)
 
 
@@ -299,7 +299,7 @@ async def _claimed(queues: Queues, pending: Pending[list[Claimed]]) -> list[Clai
     try:
         return await pending
     except asyncio.CancelledError:
-        pending.on_done(partial(_release, queues))  # What it claims is known with the answer.
+        pending.on_done(partial(_release, queues))  # The claimed messages are known only with the answer.
         raise
 
 
@@ -322,7 +322,7 @@ def _leave(queues: Queues, pending: Pending[SessionLock | None]) -> None:
 
 
 def _for(message: Message, entity: str) -> Message:
-    """The message under the exact name of its entity: names have no case for clients, and channels have."""
+    """The message with the exact name of its entity: clients ignore the case of names, channels do not."""
     if message.channel == entity:
         return message
     other = restored(message.id, entity, message.body, message.timestamp_ns, message.properties)
@@ -336,25 +336,25 @@ def _of_session(verb: int, lock: SessionLock) -> SessionCommand:
 
 def _check_count(count: int) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= BATCH_MAX:
-        raise UsageError(f"{count!r} messages", f"a whole number from 1 to {BATCH_MAX}")
+        raise UsageError(f"count {count!r} is not valid", f"pass a whole number from 1 to {BATCH_MAX}")
 
 
 def _sequence(entity: str, sequence: int) -> int:
     if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence < 2**63:
-        raise MessageNotFound(f"{entity!r} has no message #{sequence!r:.40}", "give the sequence of a message")
+        raise MessageNotFound(f"{entity!r} has no message #{sequence!r:.40}", "pass the sequence number of a message")
     return sequence
 
 
 def _verb(verb: int | str) -> int:
     number = _VERBS.get(verb, 0) if isinstance(verb, str) else verb
     if number not in SETTLEMENTS:
-        raise UsageError(f"a message cannot be settled by {verb!r:.40}", f"use {', '.join(SETTLEMENTS.values())}")
+        raise UsageError(f"unknown settlement {verb!r:.40}", f"use {', '.join(SETTLEMENTS.values())}")
     return number
 
 
 def _token(token: bytes) -> bytes:
     if not isinstance(token, bytes):
-        raise UsageError(f"a lock token is bytes, not {type(token).__name__}")
+        raise UsageError(f"a lock token must be bytes, not {type(token).__name__}")
     return token
 
 

@@ -1,9 +1,9 @@
 # mypyc: compiled
-"""The operations of protocol servers on entities: queues, topics, subscriptions, rules, and who may use them.
+"""The operations of protocol servers on entities: queues, topics, subscriptions, rules, authorization rules.
 
-Everything is checked here as Azure's clients expect it: names by entity_names.py, `create` fails for a name that
-exists. No operation but `created_ns` walks over all entities, and what every request asks for (`access_rules`) is kept
-until the settings it comes from are replaced.
+Input is checked as Azure's clients expect it: names by entity_names.py, and `create` fails for a name that exists. Only
+`created_ns` iterates over all entities. `access_rules`, which every request needs, is cached until the settings of the
+entity are replaced.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class EntityOperations:
         self._runtime = runtime
         self._queues = runtime.queues()
         self._store = self._queues.store
-        # For `bus/management`, which does what operators need beside the operations of clients.
+        # For `bus/management`, the operations of operators.
         self.queues = self._queues
         self.store: Final[Store] = self._store
         self._opened_ns = self._queues.now_ns()
@@ -54,29 +54,29 @@ class EntityOperations:
     # Entities
 
     def create(self, kind: int | str, name: str, settings: Mapping[str, object] | None = None) -> Pending[None]:
-        """EntityExists for a name that exists, whatever its settings."""
+        """Create an entity. Raises EntityExists if the name exists, with any settings."""
         number = _kind(kind)
         path = _subscription(self._store.catalog, name) if number == SUBSCRIPTION else checked_server_path(name)
         return self._declare(Declare(path, number, checked_settings(settings or {}), new_only=True))
 
     def update(self, name: str, settings: Mapping[str, object]) -> Pending[None]:
-        """Change the settings that are named; the others stay."""
+        """Change the given settings; the others stay."""
         return self._declare(Declare(name, 0, checked_settings(settings), True))
 
     def delete(self, name: str) -> Pending[None]:
-        """With its subscriptions, its dead-lettered messages and all others."""
+        """Delete an entity with its subscriptions and all messages, the dead-lettered ones included."""
         pending = self._store.apply([Drop(name)])
         self.recount(name)
         return pending.map(_nothing)
 
     def entity(self, name: str) -> Pending[EntityInfo]:
-        """EntityNotFound with the answer if there is none. Case does not matter."""
+        """The entity of that name, in any case. The answer raises EntityNotFound if none exists."""
         return self._store.catalog.entity(name).map(lambda info: _existing(info, name))
 
     def entities(
         self, kind: int | str, topic: str | None = None, skip: int = 0, top: int = 100
     ) -> Pending[list[EntityInfo]]:
-        """Those of one kind by name; the subscriptions of one topic where it is named."""
+        """A page of the entities of one kind, by name; for subscriptions those of the given topic."""
         _check_page(skip, top)
         return self._store.catalog.page(_kind(kind), topic or "", skip, top)
 
@@ -85,10 +85,10 @@ class EntityOperations:
         self._store.catalog.watch_filters(watch)
 
     def find(self, name: str) -> Entity:
-        """The live entity, for its name, kind and settings. EntityNotFound if there is none."""
+        """The live entity, for its name, kind and settings. Raises EntityNotFound."""
         found = self._store.catalog.find(name)
         if found is None or found.kind == NAMESPACE:
-            raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
+            raise EntityNotFound(f"entity {name!r:.80} does not exist", "create it first")
         return found
 
     def _declare(self, command: Declare) -> Pending[None]:
@@ -97,7 +97,7 @@ class EntityOperations:
         return pending.map(_nothing)
 
     def recount(self, name: str) -> None:
-        """Blocked publishers of a channel wait for its slowest subscription, which may be another one now."""
+        """Count the free places of a channel again: another subscription may be the slowest one now."""
         topic, mark, _ = name.rpartition(_MARK)
         if mark and self._runtime.durable is not None:
             self._runtime.durable.recount(topic)
@@ -105,19 +105,19 @@ class EntityOperations:
     # Rules
 
     def create_rule(self, subscription: str, rule: Rule) -> Pending[None]:
-        """EntityExists if the subscription has a rule of that name."""
+        """Add a rule. Raises EntityExists if the subscription has a rule of that name."""
         return self._store.apply([SetRule(subscription, rule)]).map(_nothing)
 
     def update_rule(self, subscription: str, rule: Rule) -> Pending[None]:
-        """Filter and action as they are from now on; EntityNotFound if there is no rule of that name."""
+        """Replace filter and action of a rule. Raises EntityNotFound if no rule has that name."""
         return self._store.apply([SetRule(subscription, rule, True)]).map(_nothing)
 
     def delete_rule(self, subscription: str, name: str) -> Pending[None]:
-        """Without any rule a subscription gets nothing."""
+        """Delete a rule. A subscription without any rule gets no messages."""
         return self._store.apply([DropRule(subscription, name)]).map(_nothing)
 
     def rules(self, subscription: str, skip: int = 0, top: int = 100) -> Pending[list[Rule]]:
-        """By name, `top` of them from the one at `skip`."""
+        """A page of the rules, by name: `top` of them from the position `skip`."""
         _check_page(skip, top)
         return self._store.catalog.rules(subscription).map(
             lambda rules: self._existing_rules(rules, subscription).page(skip, top)
@@ -132,7 +132,7 @@ class EntityOperations:
         return existing_rules(rules, subscription, self._store.catalog.find(subscription))
 
     def rules_of(self, info: EntityInfo) -> Pending[list[Rule]]:
-        """All rules of a subscription that was just listed; as its settings have them, if it was deleted since."""
+        """All rules of a listed subscription; from its listed settings if it was deleted meanwhile."""
         return self._store.catalog.rules(info.name).map(
             lambda rules: rules_of_info(info) if rules is None else rules.rules
         )
@@ -144,9 +144,9 @@ class EntityOperations:
     # The namespace
 
     def created_ns(self) -> int:
-        """When the oldest entity of the namespace was created; when the store was opened if none has such a time.
+        """When the oldest entity of the namespace was created; when the store was opened if no entity has a time.
 
-        It walks over all entities: a server asks once.
+        Iterates over all entities: a server calls it once.
         """
         found = self._store.catalog.find(NAMESPACE_NAME)
         times = [int(info.created_ns) for info in self._store.entities().wait()]
@@ -158,20 +158,20 @@ class EntityOperations:
         found = self._store.catalog.find(NAMESPACE_NAME)
         return 0 if found is None else int(found.updated_ns)
 
-    # Who may do what
+    # Authorization
 
     def namespace_rules(self) -> tuple[AuthorizationRule, ...]:
-        """Those of the whole namespace. The same object as long as they are the same."""
+        """The authorization rules of the namespace. The same object as long as they do not change."""
         return self._rules_of(self._store.catalog.find(NAMESPACE_NAME))
 
     def set_namespace_rules(self, rules: Iterable[AuthorizationRule]) -> Pending[None]:
-        """All of them, in place of those before."""
+        """Replace all authorization rules of the namespace."""
         text = rules_text(list(checked_rules(rules)))
         command = Declare(NAMESPACE_NAME, NAMESPACE, {"authorization_rules": text})
         return self._store.apply([command]).map(_nothing)
 
     def access_rules(self, name: str) -> Sequence[AuthorizationRule]:
-        """Those of one queue or topic, for `Access(rules_of=…)`. None for an unknown name; case does not matter."""
+        """The authorization rules of a queue or topic, for `Access(rules_of=…)`. Empty for an unknown name."""
         found = self._store.catalog.find(name)
         return () if found is None or found.kind == NAMESPACE else self._rules_of(found)
 
@@ -191,11 +191,11 @@ class EntityOperations:
 def _subscription(catalog: Catalog, path: str) -> str:
     topic, mark, name = path.rpartition(_MARK)
     if not mark:
-        raise NameInvalid(f"{path!r:.80} names no subscription", "topic/Subscriptions/name")
+        raise NameInvalid(f"{path!r:.80} is not the path of a subscription", "use topic/Subscriptions/name")
     checked = checked_subscription(name)
     found = catalog.find(topic)
     if found is None or found.kind != TOPIC:
-        raise EntityNotFound(f"there is no topic {topic!r:.80}", "create it first")
+        raise EntityNotFound(f"topic {topic!r:.80} does not exist", "create it first")
     return subscription_path(found.name, checked)
 
 
@@ -204,18 +204,20 @@ def _kind(kind: int | str) -> int:
         return _KINDS[kind]
     if isinstance(kind, int) and kind in _KINDS.values():
         return kind
-    raise UsageError(f"there is no kind {kind!r:.40}", f"use {', '.join(sorted(_KINDS))}")
+    raise UsageError(f"unknown kind of entity {kind!r:.40}", f"use {', '.join(sorted(_KINDS))}")
 
 
 def _existing(info: EntityInfo | None, name: str) -> EntityInfo:
     if info is None or info.kind == KIND_NAMES[NAMESPACE]:
-        raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
+        raise EntityNotFound(f"entity {name!r:.80} does not exist", "create it first")
     return info
 
 
 def _check_page(skip: int, top: int) -> None:
     if skip < 0 or not 1 <= top <= PAGE_MAX:
-        raise UsageError(f"{top} entries from {skip} on", f"skip is 0 or more, top from 1 to {PAGE_MAX}")
+        raise UsageError(
+            f"skip={skip} and top={top} are not valid", f"skip must be 0 or more, top from 1 to {PAGE_MAX}"
+        )
 
 
 def _nothing(results: object) -> None:

@@ -1,5 +1,10 @@
 # mypyc: compiled
-"""What both faces of the bus share: everything that never waits."""
+"""The common base of MessageBus and SyncMessageBus: all operations that never wait.
+
+The two API classes add only how to wait (await, or block the thread). The state is in BusRuntime (runtime.py).
+Parameters from users are typed `object` where compiled code would otherwise raise a TypeError before our own check can
+raise a named error with a hint.
+"""
 
 import logging
 import random
@@ -14,7 +19,7 @@ from unibus.bus.compat.backends import MessageBackend
 from unibus.bus.health import HealthStatus
 from unibus.bus.names import checked_name
 from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
-from unibus.bus.pubsub.backpressure import post_when_room
+from unibus.bus.pubsub.backpressure import post_blocking
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.subscription import Subscription
@@ -54,7 +59,11 @@ Handler = Callable[..., object]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BusOperations:
-    """Channels, subscriptions and counters. `store` is a URL or a path, `memory://` when left out."""
+    """Channels, subscriptions, metrics, history.
+
+    `store` is a URL (`sqlite:///bus.db`), a path or an open store; without it messages are in memory. `strict`:
+    channels and queues must be created before use. `idempotency_ttl`: the dedup window of all channels in seconds.
+    """
 
     def __init__(
         self,
@@ -71,7 +80,9 @@ class BusOperations:
         chosen = None if backend is not None or isinstance(store, BusConfig) else store
         if persistence_path is not None:
             if chosen is not None:
-                raise UsageError("a bus has one store: give a URL or persistence_path", "leave one of them out")
+                raise UsageError(
+                    "a bus has one store, but both a store and persistence_path were given", "leave one of them out"
+                )
             chosen = sqlite_url(str(persistence_path))
         place: object = chosen if is_store(chosen) else url_of(chosen)
         self._runtime = BusRuntime(config, clock)
@@ -82,28 +93,32 @@ class BusOperations:
         if self._is_sync():
             self._runtime.places.adopts_loops = False
             if backend is not None:
-                raise UsageError("a MessageBackend is async, this bus is not", "use the async MessageBus")
+                raise UsageError(
+                    "SyncMessageBus cannot use a MessageBackend, which is async", "use the async MessageBus"
+                )
         self._requests = Requests(self._exchange, self._runtime.registry, self._runtime.subscriptions)
         self._leash = BusFinalizer(self._runtime)
         self._durable: PublishPath | None = self._runtime.durable
-        self.degraded = ""  # Why messages are not kept as was asked for; empty when they are.
+        self.degraded = ""  # Why the requested store is not used; empty if it is.
 
     def _is_sync(self) -> bool:
         return False
 
-    # The first design's builders
+    # Builders: MessageBus().with_persistence(…).with_idempotency(…)
 
     def with_persistence(self, persistence: object) -> "BusOperations":
-        """Keep channels that are made `persistent` in this store: a path, a URL, or a store that is open."""
+        """Store `persistent=True` channels in this store: a path, a URL, or an open store. Returns the bus."""
         if self._runtime.has_store() or self._durable is not None:
-            raise UsageError("the bus has a store already, or is traced", "call this first")
-        given: object = getattr(persistence, "store", persistence)  # A SqlitePersistence has one.
+            raise UsageError(
+                "the bus has a store already, or is traced", "call with_persistence() first, right after MessageBus()"
+            )
+        given: object = getattr(persistence, "store", persistence)  # A SqlitePersistence has a store.
         self._runtime.open_store(given if is_store(given) else url_of(given) or "memory://", False)
         self._durable = self._runtime.durable
         return self
 
     def with_idempotency(self, ttl_seconds: float) -> "BusOperations":
-        """Drop messages whose id or dedup key was accepted within that time. For channels made after the call."""
+        """Give channels that are created from now on a dedup window: an id or dedup key is accepted once in it."""
         self._runtime.set_idempotency(ttl_seconds)
         return self
 
@@ -112,9 +127,13 @@ class BusOperations:
     def create_channel(
         self, name: str, config: ChannelConfig | int | None = None, *, update: bool = False, **settings: object
     ) -> None:
-        """Make a channel that keeps messages while nobody subscribes. Settings are those of ChannelConfig.
+        """Create a channel, which keeps messages for its first subscriber. Settings are those of ChannelConfig.
 
-        The same settings again are no change; others raise ChannelExists unless `update=True`, which keeps the queue.
+            bus.create_channel("orders", max_queue_size=1_000, drop_policy="drop_old")
+
+        A full channel rejects new messages (`drop_new`), evicts the oldest of the least urgent ones (`drop_old`), or
+        makes publishers wait (`block`). Idempotent for the same settings; other settings raise ChannelExists unless
+        `update=True`, which keeps the messages. Raises NameInvalid, ConfigInvalid, EntityExists or StoreUnavailable.
         """
         if isinstance(config, int):
             settings["max_queue_size"] = config
@@ -130,7 +149,7 @@ class BusOperations:
             self._runtime.durable.recount(name)  # Not before the new settings hold.
 
     def _check_new(self, name: object, config: ChannelConfig) -> None:
-        """Refuse names that read as patterns before anything is created; see pattern_names.py."""
+        """Raise for names that look like patterns, before anything is created; see pattern_names.py."""
         patterns = self._runtime.registry.patterns
         patterns.check_new(checked_name(name))
         if config.dead_letter_channel is not None:
@@ -139,65 +158,73 @@ class BusOperations:
             self._runtime.registry.names.check_channel(checked_name(name))
 
     def channels(self) -> list[str]:
+        """The names of all channels, sorted."""
         self._runtime.registry.check_process()
         return sorted(self._exchange.channels)
 
     def queue_size(self, channel: str) -> int | None:
-        """Messages that wait on the channel; None for a channel that does not exist."""
-        self._only_in_memory("tell its queue sizes")
+        """The backlog of the channel: of its fullest group. None for a channel that does not exist."""
+        self._only_in_memory("report queue sizes")
         return self._runtime.queue_size(channel)
 
     def pop(self, channel: str) -> Message | None:
-        """Take the next message by hand, for instance from a dead-letter queue. None when nothing waits."""
+        """Remove and return the next message, for instance of a dead-letter queue. None if none waits."""
         self._only_in_memory("pop")
         return self._runtime.pop(channel)
 
     def dead_letters(self, channel: str) -> list[Message]:
-        """A look at what waits in the dead-letter queue of a channel that named none of its own. Removes nothing."""
-        self._only_in_memory("look at dead letters")
+        """The messages in `<channel>/$DeadLetterQueue`, of a channel without dead_letter_channel. Removes nothing."""
+        self._only_in_memory("list dead-lettered messages")
         return self._runtime.dead_letters(channel)
 
     def metrics(self, channel: str | None = None) -> dict[str, int | float]:
-        """The six counters of the bus, or of one channel. `snapshot` tells more."""
+        """The six main counters of the bus, or of one channel. `snapshot` has all of them."""
         return self.snapshot(channel).as_dict()
 
     def snapshot(self, channel: str | None = None) -> MetricsSnapshot:
-        """Every counter and latency, in total and by channel."""
-        self._only_in_memory("count")
+        """All counters and latencies, in total and by channel. Raises ChannelNotFound."""
+        self._only_in_memory("count messages")
         return self._runtime.metrics(channel)
 
     def transaction(self, durability: object = None, connection: object = None) -> Transaction:
-        """Sends and settlements inside of the block are one batch: all of them, or none. See transactions.py.
+        """A transaction: sends and settlements inside the block are applied as one batch, all or none.
 
-        With a `connection` of your own database its commit is theirs too: your rows and the messages, or neither.
+            with bus.transaction():
+                bus.send("invoices", invoice)
+                message.complete()
+
+        With the `connection` of your own database, the messages are committed with it (outbox): your rows and the
+        messages, or neither.
         """
         if connection is not None:
             return self._runtime.outboxes().transaction(connection, durability)
         return self._runtime.queues().transaction(durability)
 
     def health_check(self) -> HealthStatus:
-        """How the bus and its store are; "stopped" between `stop` and `start`. May be awaited, and need not."""
+        """The health of the bus and its store; "stopped" between `stop` and `start`. May be awaited or not."""
         return self._runtime.health(self.degraded)
 
     def events_after(self, seq: int = 0, limit: int = 1_000) -> tuple[list[Event], int]:
-        """History: up to `limit` changes of durable messages after `seq`, and the seq up to which no more can appear.
+        """History: up to `limit` changes of durable messages after `seq`, and a seq up to which no more can appear.
 
-        Go on after the last row that was given; when there was none, after the second value.
+        Continue after the last row; if there was none, after the second value.
         """
         return self._runtime.queues().store.history.events_after(seq, limit)
 
     def cursor(self, name: str) -> int:
-        """Where a named reader of history stands, across restarts: the seq to go on after. 0 for one that is new."""
+        """The stored position of a named reader of history: the seq to continue after. 0 for a new reader."""
         return self._runtime.queues().store.history.cursor(name)
 
     def move_cursor(self, name: str, seq: object) -> None:
-        """Remember that the reader has everything up to `seq`."""
+        """Store that the reader has read everything up to `seq`."""
         if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq < 2**63:
-            raise UsageError(f"a cursor stands at a seq, not at {seq!r}", "the last one that the reader has")
+            raise UsageError(
+                f"the position of a cursor must be a seq, not {seq!r}", "pass the seq of the last event that was read"
+            )
         self._runtime.queues().store.history.move_cursor(checked_name(name), seq)
 
     def missed_events(self, name: str) -> int:
-        """How many events were forgotten before the reader had read them: history is kept for a time only."""
+        """How many events retention removed before the reader had read them."""
         return self._runtime.queues().store.history.missed(name)
 
     # Subscriptions
@@ -238,11 +265,14 @@ class BusOperations:
         concurrency: object = 1,  # Not an int: compiled code would convert what is none before it is checked.
         **options: object,
     ) -> object:
-        """Hand every message of the channel to the handler. See SubscribeOptions for the rest.
+        """Deliver every message of the channel to the handler.
 
-        A name in which a whole token is `*`, or the last one `#` or `>`, is a pattern unless such a channel exists.
-        With a handler it gives a Subscription, which may be awaited; without one it is a decorator, which gives the
-        handler back unchanged. `subscribe(channel, "module", callback)` is the first design's form.
+            bus.subscribe("orders", handle, retry_attempts=5, group="billing")
+
+        Returns a Subscription, which may be awaited. Without a handler it is a decorator: `@bus.subscribe("orders")`.
+        The options are those of SubscribeOptions. A name in which a whole token is `*`, or the last one `#` or `>`, is
+        a pattern, unless a channel of that name exists. `subscribe(channel, "module", callback)` is also accepted.
+        Raises HandlerInvalid, ConfigInvalid, NameInvalid, EntityExists or BusClosed, before anything is changed.
         """
         check_option_names(options)
         slots = checked_concurrency(concurrency)
@@ -251,7 +281,7 @@ class BusOperations:
         if isinstance(handler, str):
             return self._subscribe_module(target, handler, retry_attempts, retry_delay, slots, chosen)
         if isinstance(retry_attempts, bool) or not isinstance(retry_attempts, int):
-            raise UsageError(f"retry_attempts {retry_attempts!r} is not a whole number")
+            raise UsageError(f"retry_attempts must be a whole number, not {retry_attempts!r}")
         policy = retry_policy(retry_attempts, RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay, chosen)
         add = self._subscriber(target, chosen)
         if handler is None:
@@ -259,7 +289,7 @@ class BusOperations:
         return add(target, handler, policy, slots, chosen)
 
     def _subscriber(self, channel: str | Pattern, options: SubscribeOptions) -> Callable[..., Subscription]:
-        """Who takes a subscription: a backend, the store, or the bus in memory."""
+        """The method that adds the subscription: of a backend, of the persistent channels, or in memory."""
         self._runtime.registry.check_process()
         if self._workers is not None:
             return cast("Callable[..., Subscription]", self._workers.subscribe)
@@ -267,7 +297,9 @@ class BusOperations:
             return self._durable.subscribe
         for name in ("start", "idempotent"):
             if name in options:
-                raise ConfigInvalid(f"{name} is for persistent channels", "give the bus a store, or leave it out")
+                raise ConfigInvalid(
+                    f"option {name!r} is for persistent channels only", "open the bus with a store, or leave it out"
+                )
         return self._runtime.subscriptions.add
 
     def _subscribe_module(
@@ -281,8 +313,8 @@ class BusOperations:
     ) -> Subscription:
         if not callable(callback):
             raise HandlerInvalid(
-                "subscribe(channel, module, callback) needs a callback",
-                "the handler is the third argument in this form",
+                f"subscribe(channel, module, callback) got {callback!r:.80} as callback, which is not callable",
+                "pass the handler as the third argument, or use subscribe(channel, handler)",
             )
         self._only_in_memory("subscribe a module")
         delay_s = RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay
@@ -291,7 +323,7 @@ class BusOperations:
         return add(channel, callback, policy, concurrency, options, module)
 
     def unsubscribe(self, subscription: object) -> bool:
-        """Cancel by Subscription or by id; by handler, channel or pattern all that have it. False if there is none."""
+        """Cancel a subscription by its handle or id, or all of a handler, channel or pattern. False if none exists."""
         self._runtime.registry.check_process()
         if self._workers is not None:
             return self._workers.unsubscribe(subscription)
@@ -299,43 +331,48 @@ class BusOperations:
         return self._runtime.unsubscribe(subscription) or found
 
     def start(self, worker_count: int | None = None) -> None:
-        """Go on after `stop`. A bus starts by itself; a second start changes nothing."""
+        """Deliver again after `stop`. A new bus is started already; a second start has no effect."""
         self._runtime.start(worker_count)
 
     def _check_listened(self, message: Message) -> None:
-        """A request that nobody can answer fails at once instead of at its time-out."""
+        """Fail a request at once that no handler can answer, instead of at its timeout."""
         if self._exchange.transactions and current(self._runtime.queues().store) is not None:
-            raise UsageError("a request inside of a transaction would wait for its own end", "ask before it, or after")
+            raise UsageError(
+                "a request inside a transaction would wait for ever: it is published only at the commit",
+                "make the request before the transaction or after it",
+            )
         kept = self._durable is not None and self._durable.is_listened_to(message.channel)
         if not kept and not self._exchange.is_listened_to(message.channel):
             raise RequestTimeout(
-                f"no reply can come: nobody is subscribed to {message.channel!r}",
+                f"no reply is possible: {message.channel!r} has no subscriber",
                 "subscribe a handler that returns a value",
             )
 
     def _only_in_memory(self, what: str) -> None:
-        """Refuse what a bus on a MessageBackend cannot do: its messages are not here."""
+        """Raise UsageError for what a bus on a MessageBackend cannot do: the backend has the messages."""
         if self._workers is not None:
-            raise UsageError(f"a bus on a backend cannot {what}", "ask the backend, or use the bus in memory")
+            raise UsageError(
+                f"a bus on a MessageBackend cannot {what}", "use the backend itself, or a bus without a backend"
+            )
 
-    # Shared by both ways of publishing
+    # Publishing, for both API classes
 
     def _message(
         self, channel: object, payload: object, priority: object, properties: MessageProperties | None
     ) -> Message:
-        """The envelope for a publish. A Message that is published again gets a fresh one, with the same id."""
+        """The envelope of a publish. A Message that was published before gets a new one with the same id."""
         if isinstance(channel, Message):
             if payload is not None or priority is not None or properties is not None:
                 raise UsageError(
-                    "publish(message) takes nothing beside the message",
-                    "set it on the message: message.with_priority(…), message.with_headers(…)",
+                    "publish(message) takes no other arguments",
+                    "set them on the message: message.with_priority(…), message.with_headers(…)",
                 )
             self._exchange.check_size(channel.channel, channel.body)
             if channel.properties is not None and channel.properties.scheduled_at_ns:
                 raise cannot_schedule()
             return channel if channel.take() else channel.fresh()
         if not isinstance(channel, str):
-            raise UsageError(f"a channel is named by text, not {type(channel).__name__}")
+            raise UsageError(f"a channel name must be a str, not {type(channel).__name__}")
         return self._exchange.envelope(self._exchange.channel(channel), payload, priority, properties)
 
     def _publish_blocking(self, message: Message, may_block: bool) -> Message:
@@ -352,7 +389,7 @@ class BusOperations:
         return message
 
     def _put_off(self, target: Channel, messages: list[Message]) -> bool:
-        """Inside of a transaction: publish once it is committed. False when there is none."""
+        """Inside a transaction: publish after its commit. False if no transaction is open."""
         transaction = current(self._runtime.queues().store)
         if transaction is None:
             return False
@@ -360,23 +397,24 @@ class BusOperations:
         return True
 
     def _post_late(self, target: Channel, messages: list[Message]) -> None:
-        """What is refused now can only be counted and told: the transaction stands."""
+        """Publish after the commit. A rejected message can only be counted and logged: the commit cannot be undone."""
         verdict = self._exchange.post_many(target, messages, True)
         if verdict > DUPLICATE:
-            log.warning("after the commit: %s", self._exchange.refusal(target, one_or_all(messages), verdict))
+            error = self._exchange.refusal(target, one_or_all(messages), verdict)
+            log.warning("a message could not be published after the commit of its transaction: %s", error)
 
     def _post_blocking(self, target: Channel, messages: list[Message], may_block: bool) -> None:
-        """Wait for room, unless that would block an event loop."""
+        """Block until the channel has a free place, unless that would block an event loop."""
         verdict: i64 = FULL
         if not may_block:
             verdict = self._exchange.post_many(target, messages, True)
         elif len(messages) <= target.max_size:
             timeout_s = self._runtime.registry.config_of(target.name).block_timeout
-            verdict = post_when_room(self._exchange, target, messages, timeout_s)
+            verdict = post_blocking(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
 
-    # Written as parameters and not as **fields, which a compiled method takes a hundred nanoseconds to collect.
+    # Parameters instead of **fields: a compiled method needs a hundred nanoseconds to collect those.
     def _properties(
         self,
         trace_id: object,
@@ -386,10 +424,10 @@ class BusOperations:
         dedup_key: object,
         fields: Mapping[str, object] | None,
     ) -> MessageProperties | None:
-        """The cold part from keywords, or None; what is wrong with them is counted and raised.
+        """The optional envelope fields, or None if none is given. An invalid one is counted and raised.
 
-        Keywords of users are objects here and in the calls that take them: with a narrower type the compiled form
-        raises TypeError before it can be checked, named and counted.
+        The parameters are objects here and in the public methods: with a narrower type compiled code would raise
+        TypeError before the value can be checked, named and counted.
         """
         given: dict[str, object] = dict(fields) if fields is not None else {}
         named: dict[str, object] = {
@@ -420,7 +458,7 @@ class BusOperations:
         return properties
 
     def _refused_delay(self) -> UsageError:
-        """For a publish with a `delay`, which only `send` has."""
+        """The error of a publish with a `delay`, which only `send` has; counts it."""
         error = cannot_schedule()
         self._exchange.refused.count_refusal(error, 1)
         return error
@@ -440,24 +478,27 @@ class BusOperations:
 
 
 def one_or_all(messages: list[Message]) -> object:
-    """What a refusal gives back: the message, or the list of them."""
+    """What the error of a rejected publish carries: the message, or the list of them."""
     return messages[0] if len(messages) == 1 else messages
 
 
 def cannot_schedule() -> UsageError:
     return UsageError(
-        "publish delivers at once and cannot schedule",
+        "publish() delivers at once and cannot schedule a message",
         "use send(queue, payload, delay=…) or schedule(queue, payload, at), which store the message until then",
     )
 
 
 def is_store(value: object) -> bool:
-    """An open store, of ours or of somebody else's."""
+    """Whether the value is an open store: one of ours, or another implementation."""
     return hasattr(value, "apply") and hasattr(value, "claim") and hasattr(value, "watch")
 
 
 def several(payloads: Iterable[object]) -> list[object]:
-    """The payloads of publish_many. One text or one bytes is a mistake: its letters would be published."""
+    """The payloads of publish_many. Raises for one str or bytes: its characters would be published one by one."""
     if isinstance(payloads, (str, bytes)):
-        raise UsageError("publish_many takes several payloads, not one text", "use publish, or put it into a list")
+        raise UsageError(
+            f"publish_many takes a list of payloads, not one {type(payloads).__name__}",
+            "use publish(), or put the payload into a list",
+        )
     return list(payloads)

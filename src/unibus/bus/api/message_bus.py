@@ -1,5 +1,9 @@
 # mypyc: compiled
-"""The async face: what `from unibus import MessageBus` gives."""
+"""The async API: `from unibus import MessageBus`. SyncMessageBus (sync_bus.py) has the same methods for threads.
+
+Operations act when they are called, and the result is awaited for what takes time: durability, a free place, a reply.
+So `publish` and `send` are plain methods that return an awaitable, and bad input raises at the call.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
@@ -16,7 +20,7 @@ from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
 from unibus.bus.names import checked_name
 from unibus.bus.outbox.relay_route import Relayed
-from unibus.bus.pubsub.backpressure import post_when_room_async
+from unibus.bus.pubsub.backpressure import post_blocking_async
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.pubsub.delivery import QUANTUM
 from unibus.bus.pubsub.loop_call import notify_loop
@@ -42,20 +46,20 @@ from unibus.stores.query.result import QueryResult
 from unibus.stores.seam.pending import Pending
 
 DRAIN_TIMEOUT_S: Final = 5.0
-# With many channels: so many messages fit into the cache of a processor, and are worth waking every slot.
+# After this many messages over all channels the handlers get a turn: as many as fit into the cache of a processor.
 _DUE_MASK: Final = 2047
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MessageBus(BusOperations):
-    """A bus for async programs; sync handlers and sync publishers are welcome too.
+    """A message bus for async programs. Sync handlers and publishers in other threads may use it, too.
 
         async with MessageBus() as bus:
             bus.subscribe("orders", handler)
             await bus.publish("orders", {"id": 1})
 
-    It belongs to the loop that it is entered on. Leaving the block waits for what its subscribers still have to
-    handle, then closes; see `__aexit__`.
+    It belongs to the event loop that it is entered on. The end of the block waits until the subscribers have handled
+    their messages, then closes the bus; see `close`.
     """
 
     def publish(
@@ -71,12 +75,15 @@ class MessageBus(BusOperations):
         fields: Mapping[str, object] | None = None,
         delay: object = None,
     ) -> Awaitable[Message]:
-        """Publish to a channel, or publish a Message. `fields` sets any other field of the envelope by its name.
+        """Publish a payload to a channel, or a Message: `await bus.publish("orders", {"id": 1})`.
 
-        The message is admitted before this returns. An error means that it was not and will not be delivered; but for
-        StoreFailed: then the outcome is unknown until the store is opened again.
-        Awaiting waits for room where the channel's drop_policy is `block`, lets handlers run, and gives the message.
-        A `delay` is refused, with a hint: `send` has one.
+        `fields` sets other fields of the envelope by name. The message is admitted before this returns. Await the
+        result to wait for a free place (drop_policy `block`) and for durability (persistent channel), and to let
+        handlers run; it is the Message.
+
+        After an error the message was not published and will not be delivered. The exception is StoreFailed: then the
+        outcome is unknown until the store is opened again. Raises QueueFull, RateLimited, ChannelNotFound, BusClosed,
+        MessageTooLarge, PriorityInvalid, UsageError (also for a `delay`: use `send`).
         """
         exchange = self._exchange
         workers = self._workers
@@ -102,16 +109,16 @@ class MessageBus(BusOperations):
         verdict = exchange.post(target, message)
         if verdict <= DUPLICATE:
             if target.sequence & (QUANTUM - 1) == 0 or exchange.posts & _DUE_MASK == 0:
-                # A loop that only publishes would never let its own handlers run.
+                # Yield to the event loop: a task that only publishes would never let its own handlers run.
                 return settled.publish_after_others(message)
             return settled.publish(message)
         if verdict == FULL and target.waits:
-            return self._publish_when_room(target, [message])
+            return self._publish_blocking_async(target, [message])
         raise exchange.refusal(target, message, verdict)
 
-    async def _publish_when_room(self, target: Channel, messages: list[Message]) -> Message:
+    async def _publish_blocking_async(self, target: Channel, messages: list[Message]) -> Message:
         timeout_s = self._runtime.registry.config_of(target.name).block_timeout
-        verdict: i64 = await post_when_room_async(self._exchange, target, messages, timeout_s)
+        verdict: i64 = await post_blocking_async(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
         return messages[0]
@@ -119,8 +126,8 @@ class MessageBus(BusOperations):
     def publish_many(
         self, channel: str, payloads: Iterable[object], priority: object = None, **fields: object
     ) -> Awaitable[list[Message]]:
-        """Publish several payloads to one channel: all of them are admitted, or none and an error."""
-        self._only_in_memory("publish many at once, all or none")
+        """Publish several payloads to one channel as a batch: all are admitted, or none and an error is raised."""
+        self._only_in_memory("publish a batch")
         exchange = self._exchange
         messages = self._messages(channel, several(payloads), priority, self._properties_of(fields))
         target = exchange.channel(channel)
@@ -132,15 +139,15 @@ class MessageBus(BusOperations):
         if verdict <= DUPLICATE:
             return settled.publish_many(messages)
         if verdict == FULL and target.waits and len(messages) <= target.max_size:
-            return self._publish_all_when_room(target, messages)
+            return self._publish_all_blocking(target, messages)
         raise exchange.refusal(target, messages, verdict)
 
-    async def _publish_all_when_room(self, target: Channel, messages: list[Message]) -> list[Message]:
-        await self._publish_when_room(target, messages)
+    async def _publish_all_blocking(self, target: Channel, messages: list[Message]) -> list[Message]:
+        await self._publish_blocking_async(target, messages)
         return messages
 
     def publish_json(self, channel: str, value: object, priority: object = None) -> Awaitable[Message]:
-        """Publish anything that JSON can express, as plain JSON values; SerializationFailed for anything else."""
+        """Publish a value as plain JSON values; raises SerializationFailed if JSON cannot express it."""
         return self.publish(channel, self._json(value), priority)
 
     def publish_from_sync(
@@ -156,7 +163,8 @@ class MessageBus(BusOperations):
         fields: Mapping[str, object] | None = None,
         delay: object = None,
     ) -> Message:
-        """Publish from any thread without awaiting. On an event loop's thread it never blocks: no room is QueueFull."""
+        """Publish from any thread without awaiting. Blocks while the channel is full (drop_policy `block`); on the
+        thread of an event loop it raises QueueFull instead."""
         self._only_in_memory("publish without awaiting")
         if delay is not None:
             raise self._refused_delay()
@@ -167,7 +175,10 @@ class MessageBus(BusOperations):
     def request(
         self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object
     ) -> Awaitable[Reply]:
-        """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
+        """Publish, and wait for the value that the handler returns: `price = await bus.request("prices", "ABC")`.
+
+        Raises RequestTimeout without a reply or a subscriber, and RequestFailed if the handler failed finally.
+        """
         self._only_in_memory("request")
         message = self._message(channel, payload, None, self._properties_of(fields))
         return settled.request(self._request(message, timeout))
@@ -190,113 +201,131 @@ class MessageBus(BusOperations):
         finally:
             self._requests.forget(request)
 
-    # Queues: what is sent is kept until it was received and completed
+    # Queues: a message is stored until it is received and completed
 
     def send(self, entity: object, payload: object = None, **fields: object) -> Pending[SendResult]:
-        """Store a message in a queue, or for each subscription of a topic. Awaiting waits until that is durable.
+        """Store a message in a queue, or in each subscription of a topic: `await bus.send("invoices", body, delay=60)`.
 
-        `fields` are those of the envelope, and: `priority`, `delay` (seconds), `message_id`, `durability` ("D1", "D2"),
-        `on_duplicate` ("drop", "error").
+        Await the result to wait until the message is durable. `fields` are those of the envelope, and `priority`,
+        `delay` (seconds), `message_id`, `durability` ("D1", "D2"), `on_duplicate` ("drop", "error"). A missing queue is
+        created, unless the bus is strict. Raises EntityNotFound, EntityExists, QuotaExceeded, StoreFailed, UsageError.
         """
         return self._runtime.queues().send(entity, payload, fields)
 
     def send_many(self, entity: str, payloads: Iterable[object], **fields: object) -> Pending[list[SendResult]]:
-        """Store several in one batch: all of them or none."""
+        """Store several messages in one batch: all or none."""
         return self._runtime.queues().send_many(entity, payloads, fields)
 
     def receive(
         self, entity: str, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
     ) -> AsyncIterator[Received]:
-        """Messages as they come, one at a time; ends when none came for `timeout` seconds (None: never)."""
+        """Receive messages one at a time; the iteration ends when none arrives for `timeout` seconds (None: never).
+
+        async for message in bus.receive("invoices"):
+            async with message:  # Completes it, or abandons it after an exception.
+                handle(message.body)
+        """
         return receivers.receive(self._runtime.queues(), receivers.request_for(entity, 1, mode, consumer), timeout)
 
     def receive_batch(
         self, entity: str, count: int = 1, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
     ) -> Awaitable[list[Received]]:
-        """Up to `count` messages, as soon as there is one; an empty list at the time-out. 0 does not wait."""
+        """Up to `count` messages, as soon as one is ready; an empty list at the timeout. 0 does not wait."""
         request = receivers.request_for(entity, count, mode, consumer)
         return receivers.receive_batch(self._runtime.queues(), request, timeout)
 
     def receive_deferred(self, entity: str, sequences: Iterable[int]) -> Awaitable[list[Received]]:
-        """Messages that were deferred, by their sequences: all of them, or MessageNotFound."""
+        """Receive deferred messages by their sequence numbers: all of them, or MessageNotFound."""
         return receivers.receive_deferred(self._runtime.queues(), entity, sequences)
 
     def complete_many(self, messages: Iterable[Received]) -> Pending[None]:
-        """Complete several in one batch: all of them, or LockLost and none."""
+        """Complete several messages in one batch: all, or LockLost and none."""
         return complete_many(self._runtime.queues(), messages)
 
     def peek(self, entity: str, count: int = 1, from_sequence: int = 0) -> Pending[list[Message]]:
-        """A look at messages in whatever state, in order of their sequences. No effect."""
+        """Read messages in any state, by sequence number, without locking or changing them."""
         return self._runtime.queues().peek(entity, count, from_sequence)
 
     def schedule(self, entity: str, payload: object, at: object, **fields: object) -> Awaitable[int]:
-        """Store a message that nobody gets before `at`: a datetime, or seconds from now. Gives its sequence."""
+        """Store a message that is not delivered before `at`: a datetime, or seconds from now.
+
+        The result is its sequence number, for `cancel_scheduled`.
+        """
         return self._runtime.queues().schedule(entity, payload, at, fields)
 
     def cancel_scheduled(self, entity: str, *sequences: int) -> Pending[None]:
+        """Remove scheduled messages by their sequence numbers: all, or MessageNotFound and none."""
         return self._runtime.queues().cancel(entity, sequences)
 
     def accept_session(
         self, entity: str, session_id: str | None = None, timeout: float | None = None, consumer: str = ""
     ) -> Awaitable[SessionReceiver]:
-        """Lock a session: this one, or the next that is free and has messages.
+        """Lock a session: the one with this id, or the next free one with messages.
 
-        At the time-out SessionLocked, or SessionNotFound where none was named. 0 does not wait, None does so for ever.
+            async with await bus.accept_session("orders", timeout=5) as session:
+                async for message in session.receive(timeout=1): ...
+
+        At the timeout it raises SessionLocked, or SessionNotFound without an id. 0 does not wait, None waits for ever.
         """
         return receivers.accept_session(self._runtime.queues(), entity, session_id, timeout, consumer)
 
     def relay_outbox(self, path: object, *, again: bool = False, adopt: bool = False) -> Pending[Relayed]:
-        """Store what transactions over your own connections have left in that file; for instance after a crash.
-
-        `again`: also what the store has refused before. `adopt`: also what was meant for another store.
+        """Relay the messages that transactions on your own connections left in the outbox of that database file, for
+        instance after a crash. `again`: also those that the store has rejected before. `adopt`: also those that were
+        meant for another store.
         """
         return self._runtime.outboxes().relay(path, again, adopt)
 
     def create_queue(self, name: str, **settings: object) -> Pending[None]:
-        """Make a queue. The same settings again are no change; others raise EntityExists."""
+        """Create a queue: `await bus.create_queue("invoices", lock_duration=30)`.
+
+        Idempotent for the same settings; other settings raise EntityExists.
+        """
         return self._runtime.queues().outside_of_transactions().create(QUEUE, name, settings)
 
     def create_topic(self, name: str, **settings: object) -> Pending[None]:
+        """Create a topic; as `create_queue`."""
         return self._runtime.queues().outside_of_transactions().create(TOPIC, name, settings)
 
     def create_subscription(self, topic: str, name: str, **settings: object) -> Pending[None]:
-        """Make a subscription, which is received from as `topic/Subscriptions/name`."""
+        """Create a subscription of a topic. Receive from it as `topic/Subscriptions/name`."""
         return self._runtime.queues().outside_of_transactions().create_subscription(topic, name, settings)
 
     def update_entity(self, name: str, **settings: object) -> Pending[None]:
+        """Change settings of a queue, topic or subscription; the others stay. Raises EntityNotFound."""
         return self._runtime.queues().outside_of_transactions().update(name, settings)
 
     def delete_entity(self, name: str) -> Pending[None]:
-        """Delete an entity with everything in it."""
+        """Delete a queue, topic or subscription with all its messages. Raises EntityNotFound."""
         return self._runtime.queues().outside_of_transactions().delete(name)
 
     @property
     def entities(self) -> Entities:
-        """All verbs for queues, topics, subscriptions and rules. `await bus.entities()` lists what there is."""
+        """Operations on queues, topics, subscriptions and rules. `await bus.entities()` lists them."""
         return Entities(self._runtime.queues())
 
     def dead_letter_queue(self, max_recoveries: object = DEAD_LETTER_RECOVERIES_MAX) -> DeadLetterManager:
-        """What died in the store, to look at and to bring back. `max_recoveries` bounds how often one is retried."""
-        self._only_in_memory("recover dead letters")
+        """The dead-lettered messages of the store: list, retry, discard. `max_recoveries` limits retries of each."""
+        self._only_in_memory("manage dead-lettered messages")
         return DeadLetterManager(self._runtime.queues(), max_recoveries)
 
     def trace_message(self, message_id: object) -> Awaitable[MessageTrace]:
-        """Where a message went, over all its copies, and why it did not arrive where it did not. See MessageTrace."""
+        """The path of a message and all its copies through the store, and where it stopped and why."""
         return asyncio.to_thread(archive.trace, self._runtime.queues().store, message_id)
 
     def replay(self, channel: str, after: object = 0) -> AsyncIterator[Message]:
-        """What the channel stored before, as far as history has it: after a sequence, or from a datetime on."""
+        """Read again what the channel stored, as far as history has it: after a sequence number or from a datetime."""
         return archive.replay_async(self._runtime.queues().store, checked_name(channel), after)
 
     def prune_before(self, before: object, channel: str | None = None) -> Awaitable[int]:
-        """Take what was stored before a datetime (or a sequence of one channel) out of replay. Gives how many.
+        """Remove messages before a datetime (or a sequence number of one channel) from replay. The result: how many.
 
-        What waits in queues and groups stays. What a channel kept because nobody subscribed goes.
+        Messages that wait in queues and groups stay. Messages that a channel keeps for its first group are removed.
         """
         return asyncio.to_thread(archive.prune, self._runtime.queues().store, before, channel)
 
     def delete_message(self, message_id: object) -> Awaitable[int]:
-        """Take one message out of every place where it waits, and out of replay. Gives how many places that were."""
+        """Remove one message from all queues and groups where it waits, and from replay. The result: from how many."""
         return asyncio.to_thread(archive.delete, self._runtime.queues().store, message_id)
 
     # SQL over messages
@@ -310,32 +339,33 @@ class MessageBus(BusOperations):
         rows_max: object = QUERY_ROWS_DEFAULT,
         memory_mb: object = QUERY_MEMORY_MB_DEFAULT,
     ) -> Coroutine[object, object, QueryResult]:
-        """The rows of a SELECT over `messages`, `dead_letters`, `events` and `outgoing`. It only reads.
+        """Run a SELECT over the tables `messages`, `dead_letters`, `events` and `outgoing`; read-only.
 
-        Beyond `rows_max` the result is `truncated`; QueryStopped at the other limits, QueryInvalid for other SQL.
+        More rows than `rows_max` are cut off (`truncated`). Raises QueryStopped at the other limits, and QueryInvalid
+        for invalid or other SQL.
         """
         return query(self._runtime.queues().store, sql, parameters, time_limit, rows_max, memory_mb).run_aside()
 
     def execute_query(
         self, sql: object, parameters: object = (), **limits: object
     ) -> Coroutine[object, object, QueryResult]:
-        """The same as `query_messages`, by the name that it has in the storage interface."""
+        """The same as `query_messages`, under the name of the storage interface."""
         return query(self._runtime.queues().store, sql, parameters, **limits).run_aside()
 
-    # Life. The defaults stand in plain methods: of a compiled coroutine nobody can read them.
+    # Start, stop, close. The defaults are in plain methods: inspect cannot read them from a compiled coroutine.
 
     def drain(self, timeout: float | None = None) -> Awaitable[bool]:
-        """Wait until every message was handled, retries included, however late they are. False at the time-out.
+        """Wait until every message is handled, all retries included. False at the timeout.
 
-        Messages that no subscriber takes are not waited for: kept by a channel, or in a queue.
+        Does not wait for messages without a subscriber: those that a channel keeps, and those in queues.
         """
         self._only_in_memory("drain")
-        return self._runtime.quiet.wait_async(timeout)
+        return self._runtime.drain.wait_async(timeout)
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> Awaitable[bool]:
-        """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out.
+        """Stop the delivery; messages wait for `start`. False if a handler was still running at the timeout.
 
-        A stopped bus that is closed does not wait for its backlog.
+        The close of a stopped bus does not wait for its backlog.
         """
         self._only_in_memory("stop")
         return self._stop(timeout)
@@ -344,16 +374,17 @@ class MessageBus(BusOperations):
         runtime = self._runtime
         deadline = Deadline(timeout)
         threads_ended = await asyncio.to_thread(runtime.places.pause, timeout)
-        return await runtime.quiet.wait_async(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
+        return await runtime.drain.wait_async(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> Coroutine[object, object, None]:
-        """Refuse new messages, wait for those that subscribers have to handle (at most so long), then end all workers.
+        """Reject new messages, wait until subscribers have handled theirs (at most `drain_timeout`), then end all work.
 
-        Waited for: in-flight messages, the backlog of groups whose handler can run, retries within 5 seconds. On
-        persistent channels of a durable store only what is in-flight: the rest stays in the store. What is lost is a
-        warning in the log, with numbers. The time-out is 5 seconds; None waits as long as handlers take.
-        It returns when the bus is closed, for all who call it. A call that is cancelled or interrupted only stops to
-        wait: the bus goes on closing, and the next call waits for the same end.
+        Waits for in-flight messages, the backlog of groups whose handler can run, and retries that are due within 5
+        seconds. On persistent channels of a durable store it waits for in-flight messages only: the rest stays in the
+        store. Lost messages are logged as a warning with their count. None waits as long as handlers take.
+
+        It may be called several times; every call returns when the bus is closed. A call that is cancelled or
+        interrupted only stops waiting: the bus continues to close, and the next call waits for the same end.
         """
         return self._close(drain_timeout)
 
@@ -376,10 +407,10 @@ class MessageBus(BusOperations):
         return self
 
     async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
-        """`close` without a time-out: wait as long as the handlers take. The log says every 5 seconds what for.
+        """Close without a timeout: waits as long as the handlers take, and logs every 5 seconds what it waits for.
 
-        A cancelled task and Ctrl-C end the wait, and so does `close(drain_timeout=…)` from elsewhere. A block that is
-        left by an exception waits for at most 5 seconds.
+        Cancelling the task, Ctrl-C, and `close(drain_timeout=…)` from elsewhere end the wait. After an exception in the
+        block it waits at most 5 seconds.
         """
         if kind is not None:
             await self.close()
@@ -388,7 +419,7 @@ class MessageBus(BusOperations):
         try:
             await self.close(None)
         except BaseException:
-            self._runtime.shutdown.closing.shorten(0.0)  # What ends the wait ends it for the handlers, too.
+            self._runtime.shutdown.closing.shorten(0.0)  # The close itself must not wait for handlers any longer, too.
             raise
 
 
@@ -399,7 +430,8 @@ def settle(reply: "asyncio.Future[Message]", message: Message) -> None:
 
 def no_reply(channel: str, timeout: float | None) -> RequestTimeout:
     return RequestTimeout(
-        f"no reply from {channel!r} within {timeout} s", "is a handler subscribed, and does it return something?"
+        f"no reply from {channel!r} within {timeout} s",
+        "check that the handler returns a value in time, or pass a longer timeout=",
     )
 
 

@@ -1,6 +1,6 @@
-"""The process's own bus, for code that cannot be handed one: configure, get, shut down.
+"""One bus for the whole process, for code that cannot get one as an argument: configure, get, shut down.
 
-Nothing in unibus uses it by itself.
+unibus itself never uses it.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ log = logging.getLogger("unibus")
 _lock = threading.Lock()
 renew_in_child(_lock)
 _bus: MessageBus | None = None
-_leaving: list[MessageBus] = []  # Those that `shutdown_message_bus` was called for and that are not closed yet.
+_leaving: list[MessageBus] = []  # Buses in shutdown that are not closed yet.
 
 _BACKENDS = ("in_memory", "memory", "redis")
 _KNOWN = ("backend", "redis_url", "stream_prefix", "worker_count", "strict", "allow_degraded")
 
 
 def configure_message_bus(bus: MessageBus | str | None = None) -> MessageBus:
-    """Make this bus, or one for this URL, the process's own, and give it back. The one before is not closed."""
+    """Make this bus, or a new one for this URL, the bus of the process. Returns it; the previous one stays open."""
     global _bus
     chosen = bus if isinstance(bus, MessageBus) else MessageBus(bus)
     with _lock:
@@ -33,7 +33,7 @@ def configure_message_bus(bus: MessageBus | str | None = None) -> MessageBus:
 
 
 def get_message_bus() -> MessageBus:
-    """The process's own bus; made in memory at the first call if nobody configured one."""
+    """The bus of the process; the first call makes one in memory if none is configured."""
     global _bus
     with _lock:
         if _bus is None:
@@ -42,9 +42,8 @@ def get_message_bus() -> MessageBus:
 
 
 def shutdown_message_bus() -> Awaitable[None]:
-    """Close the process's own bus and forget it. Await the result on an event loop; without one it has happened.
-
-    A call that was interrupted is finished by the next one.
+    """Close the bus of the process and forget it. Await the result on an event loop; without one, the bus is closed
+    when this returns. The next call finishes a call that was interrupted.
     """
     global _bus
     with _lock:
@@ -62,13 +61,13 @@ def shutdown_message_bus() -> Awaitable[None]:
 
 
 def messaging_settings(settings: Mapping[str, object] | None) -> dict[str, object]:
-    """The `messaging` block with its defaults filled in; unknown keys are refused."""
+    """The `messaging` block with its defaults; raises ConfigInvalid for unknown keys."""
     given = dict(settings or {})
     block = given.get("messaging", given)
     chosen = dict(block) if isinstance(block, Mapping) else given
     unknown = [name for name in chosen if name not in _KNOWN]
     if unknown:
-        raise ConfigInvalid(f"messaging has no setting {unknown[0]!r}", f"known are {', '.join(_KNOWN)}")
+        raise ConfigInvalid(f"messaging has no setting {unknown[0]!r}", f"the settings are {', '.join(_KNOWN)}")
     chosen.setdefault("backend", "in_memory")
     if chosen["backend"] not in _BACKENDS and "://" not in str(chosen["backend"]):
         raise ConfigInvalid(f"unknown backend {chosen['backend']!r}", f"use {', '.join(_BACKENDS)} or a URL")
@@ -79,9 +78,10 @@ def messaging_settings(settings: Mapping[str, object] | None) -> dict[str, objec
 
 
 def setup_message_bus(settings: Mapping[str, object] | None = None, logger: logging.Logger | None = None) -> MessageBus:
-    """Build the bus that the settings describe and make it the process's own.
+    """Build the bus that the settings describe and make it the bus of the process.
 
-    A store that cannot be opened is an error. Only `allow_degraded: true` falls back to memory, with a warning.
+    Raises StoreUnavailable if the store cannot be opened; only `allow_degraded: true` falls back to memory, with a
+    warning in the log.
     """
     chosen = messaging_settings(settings)
     logger = logger or log
@@ -90,7 +90,7 @@ def setup_message_bus(settings: Mapping[str, object] | None = None, logger: logg
     except StoreUnavailable as error:
         if not chosen.get("allow_degraded"):
             raise
-        logger.warning("messages are kept in memory only, as allow_degraded says: %s", error)
+        logger.warning("the store cannot be opened, messages are in memory only (allow_degraded): %s", error)
         bus = _built({**chosen, "backend": "in_memory"})
         bus.degraded = str(error)
     return configure_message_bus(bus)
@@ -109,7 +109,7 @@ async def _close(buses: list[MessageBus]) -> None:
         try:
             await bus.close()
         except BusError:
-            _forget(bus)  # It closed, with an error.
+            _forget(bus)  # The bus is closed, although with an error.
             raise
         _forget(bus)
 
@@ -121,7 +121,7 @@ def _forget(bus: MessageBus) -> None:
 
 
 class NothingToAwait:
-    """Something that may be awaited and has happened already."""
+    """An awaitable whose work is done already."""
 
     def __await__(self) -> Generator[object, None, None]:
         yield from ()

@@ -1,9 +1,9 @@
 # mypyc: compiled
-"""How often clients of a server may send to an entity, or receive from it: a token bucket per entity and operation.
+"""Rate limits of a server's clients: a token bucket for each entity and operation (send, receive).
 
 The rates are settings of the entity (`max_sends_per_second`, `max_receives_per_second`); without them nothing is
 counted. A bucket holds two seconds of its rate. Time is an argument, so that a test can move it. The Python API of the
-process that owns the store is not limited: its channels have limits of their own.
+process that owns the store is not limited here: its channels have rate limits of their own.
 """
 
 import math
@@ -19,7 +19,7 @@ from unibus.stores.seam.catalog import Catalog
 SEND: Final = "send"
 RECEIVE: Final = "receive"
 BUCKETS_MAX: Final = 20_000
-"""More than a store has entities by default. Beyond, all are forgotten: a full bucket is the same as a new one."""
+"""More than a store has entities by default. Beyond that all buckets are dropped: a new one is a full one."""
 
 
 class RateLimits:
@@ -37,7 +37,7 @@ class RateLimits:
                 raise _limited(entity, SEND, bucket.wait_s(count, now_ns))
 
     def admit_messages(self, entity: Entity, messages: list[Message], catalog: Catalog, now_ns: int) -> None:
-        """The same. Duplicates need no rate: a client may repeat what it sent and has no answer for."""
+        """The same. Duplicates need no token: a client may send again a message that it got no answer for."""
         try:
             self.admit_sends(entity, len(messages), now_ns)
         except RateLimited:
@@ -51,7 +51,7 @@ class RateLimits:
                 self.admit_sends(entity, new, now_ns)
 
     def admit_receives(self, entity: Entity, count: int, now_ns: int) -> int:
-        """How many messages may be received now, up to `count`: so many tokens are taken. RateLimited for none."""
+        """How many messages may be received now, up to `count`; takes that many tokens. Raises RateLimited for none."""
         rate = entity.settings.receives_per_s
         if not rate:
             return count
@@ -62,7 +62,7 @@ class RateLimits:
         return allowed
 
     def refund_receives(self, entity: Entity, count: int, now_ns: int) -> None:
-        """Tokens that were taken for messages that did not come."""
+        """Return the tokens of messages that were not received."""
         rate = entity.settings.receives_per_s
         if rate and count > 0:
             self._bucket(entity, RECEIVE, rate, now_ns).refund(count)
@@ -79,5 +79,8 @@ class RateLimits:
 
 
 def _limited(entity: Entity, operation: str, wait_s: float) -> RateLimited:
-    hint = f"try again in {wait_s:.3f} s" if math.isfinite(wait_s) else "more than its burst: send fewer at once"
-    return RateLimited(f"{entity.name!r} is over its {operation} rate", hint, wait_s)
+    if math.isfinite(wait_s):
+        hint = f"try again in {wait_s:.3f} s"
+    else:
+        hint = "the batch is larger than two seconds of the rate: send fewer messages at once"
+    return RateLimited(f"entity {entity.name!r} is over its {operation} rate limit", hint, wait_s)

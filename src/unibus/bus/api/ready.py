@@ -1,8 +1,8 @@
-"""Awaitables that are ready.
+"""Coroutines with a result that is ready: what an async `publish` returns after it has admitted the message.
 
-Left uncompiled on purpose: the interpreter hands the value of its own coroutines over without an exception, compiled
-code has to raise and catch StopIteration, which costs several times as much. Their names are those that Python shows
-when somebody forgets to await.
+Not compiled on purpose: the interpreter passes the result of its own coroutines without an exception; compiled code has
+to raise and catch StopIteration, which costs several times as much. Their names appear in Python's warning about a
+coroutine that was never awaited, so they are those of the methods.
 """
 
 import asyncio

@@ -1,6 +1,10 @@
-"""One bus, put together: the exchange, its channels, its subscriptions, the places where handlers run.
+"""The runtime of one bus: creates and connects its parts.
 
-Everything that both faces share lives here, in calls that never wait; the faces add how to wait.
+    MessageBus, SyncMessageBus ──▶ BusRuntime ──▶ Exchange, Registry, Subscriptions, HandlerExecutors, Drain, Shutdown
+                                        └── with a store ──▶ Queues, DurableChannels, Outboxes
+
+No call here waits; the API classes add how to wait. A bus in memory opens a store in memory with its first operation on
+queues. BusFinalizer closes a bus that is garbage-collected without close(); at_exit.py one that is open at exit.
 """
 
 import os
@@ -51,11 +55,11 @@ if TYPE_CHECKING:
     from unibus.bus.outbox.registry import Outboxes
 
 DROPPED_S: Final = 1.0
-"""How long dropping a bus may hold up its thread. Its file is released long before that, as a rule."""
+"""How long the finalizer of a bus may block its thread. Usually the file is closed long before that."""
 
 
 def new_id_generator(clock: Clock) -> IdGenerator:
-    """A random prefix of 64 bits: unique to this bus, in this process, in this life of it."""
+    """Message ids with a random prefix of 64 bits: unique to this bus in this process and run."""
     return IdGenerator(os.urandom(8).hex() + "-", clock.wall_ns)
 
 
@@ -78,12 +82,12 @@ class BusRuntime:
         self.delivery = SlotRunner(self.outcomes)
         self.places = HandlerExecutors(self.delivery, config.worker_count)
         self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.outcomes)
-        self.quiet = Drain(self.registry, self.outcomes, self.places)
+        self.drain = Drain(self.registry, self.outcomes, self.places)
         self.shutdown = Shutdown(
-            self.exchange, self.registry, self.outcomes, self.delivery, self.places, self.timers, self.quiet
+            self.exchange, self.registry, self.outcomes, self.delivery, self.places, self.timers, self.drain
         )
         self.durable: DurableChannels | None = None
-        self.on_store: Callable[[], None] | None = None  # Called when the bus has got a store.
+        self.on_store: Callable[[], None] | None = None  # Called when a store was opened; tracing wraps it then.
         self._queues: Queues | None = None
         self._outboxes: Outboxes | None = None
         self.exchange.delivery = self.delivery
@@ -101,7 +105,7 @@ class BusRuntime:
     # Stores
 
     def open_store(self, store: object, by_default: bool) -> None:
-        """Let the bus stand on a store: an open one, or the one that a URL names."""
+        """Connect the bus to a store: an open one, or the one of a URL. `by_default`: channels are persistent."""
         folder = capture_folder(store) if isinstance(store, str) else None
         opened = open_store(store, self.clock, self.timers) if isinstance(store, str) else cast(Store, store)
         self.shutdown.store = opened
@@ -119,16 +123,16 @@ class BusRuntime:
             try:
                 self.shutdown.capture = CaptureChild(cast(str, store), folder)
             except OSError as error:
-                opened.close()  # No other code can: there is no bus that has it.
+                opened.close()  # The constructor of the bus raises: no other code could close it.
                 raise StoreUnavailable(
                     f"the capture into {folder} could not be started: {error.strerror or error}",
-                    "leave ?capture= out, or let this process start others",
+                    "leave ?capture= out, or allow this process to start child processes",
                 ) from error
         if self.on_store is not None:
             self.on_store()
 
     def queues(self) -> Queues:
-        """The durable verbs. A bus in memory gets a store in memory with the first of them."""
+        """The operations on queues. A bus in memory opens a store in memory with the first of them."""
         queues = self._queues
         if queues is not None and not self.exchange.closed:
             return queues
@@ -140,7 +144,7 @@ class BusRuntime:
         return self._queues
 
     def outboxes(self) -> "Outboxes":
-        """Messages in databases of the user's own. Only who has one needs sqlite3."""
+        """The outboxes in databases of the user. Imported on demand: without an outbox sqlite3 is not needed."""
         from unibus.bus.outbox.registry import Outboxes
 
         queues = self.queues()
@@ -160,9 +164,9 @@ class BusRuntime:
     # Channels
 
     def queue_size(self, name: str) -> int | None:
-        """Messages that wait, retries included: those of the fullest reliable group, or what is kept. None if unknown.
+        """The backlog with retries: of the fullest reliable group, or the kept messages. None for an unknown channel.
 
-        On a persistent channel: what its slowest group has not settled.
+        On a persistent channel: the unsettled messages of its slowest group.
         """
         stored = self._stored(name)
         if stored:
@@ -174,7 +178,7 @@ class BusRuntime:
         return max([len(channel.kept), *waiting])
 
     def pop(self, name: str) -> Message | None:
-        """Take the next message by hand: one that is kept, else one that waits for the channel's first group."""
+        """Remove the next message: a kept one, else one of the channel's first reliable group with a backlog."""
         channel = self.exchange.channels.get(name)
         stored = self._stored(name)
         if stored or channel is None:
@@ -188,18 +192,19 @@ class BusRuntime:
         return None
 
     def _stored(self, name: str) -> list[EntityInfo]:
-        """What the store holds of a persistent channel; nothing for any other."""
+        """The groups of a persistent channel in the store; empty for any other channel."""
         if self.durable is None or self._queues is None or not self.durable.takes(name):
             return []
         return groups_of(self._queues.store, name)
 
     def _pop_stored(self, name: str, stored: list[EntityInfo]) -> Message | None:
-        """From the first group that has one. It is gone for good when this returns."""
+        """Remove a message of the first group that has one. It is removed durably when this returns."""
         for info in stored:
             if info.name == name:
                 if info.active:
                     raise UsageError(
-                        f"the messages of {name!r} are kept for its first group", "subscribe one, then pop or receive"
+                        f"channel {name!r} has no group: its messages wait for the first one",
+                        "create a subscription first, then pop() or receive()",
                     )
             elif info.active:
                 request = ClaimRequest(info.name, 1, lock=False)
@@ -208,28 +213,28 @@ class BusRuntime:
         return None
 
     def dead_letters(self, name: str) -> list[Message]:
-        """Those of its groups, in the store, and those of who only listens."""
-        letters = self._dead_letters_in_memory(name)
+        """The dead-lettered messages of the channel: of its groups in the store, and of its listeners in memory."""
+        messages = self._dead_letters_in_memory(name)
         for info in self._stored(name):
             if info.dead:
-                letters += self.queues().peek(sub_queue(info.name), info.dead, 0).wait()
-        return letters
+                messages += self.queues().peek(sub_queue(info.name), info.dead, 0).wait()
+        return messages
 
     def _dead_letters_in_memory(self, name: str) -> list[Message]:
         with LOCK:
             channel = self.exchange.channels.get(sub_queue(name))
             if channel is None:
                 return []
-            letters = channel.kept.drain()
-            channel.keep(letters)
-            return letters
+            messages = channel.kept.drain()
+            channel.keep(messages)
+            return messages
 
     def metrics(self, name: str | None = None) -> MetricsSnapshot:
         if name is None:
             return total(self.registry.metrics())
         channel = self.exchange.channels.get(name)
         if channel is None:
-            raise ChannelNotFound(f"there is no channel {name!r}")
+            raise ChannelNotFound(f"channel {name!r} does not exist")
         return total([channel.metrics])
 
     def set_idempotency(self, ttl_s: float) -> None:
@@ -243,12 +248,12 @@ class BusRuntime:
         return bool(found)
 
     def _is_resting(self) -> bool:
-        return self.delivery.paused or self.quiet.is_resting()
+        return self.delivery.paused or self.drain.is_resting()
 
-    # Life
+    # Start and close
 
     def is_insider(self) -> bool:
-        """Whether the caller is one of our handlers while the bus drains: it may still publish."""
+        """Whether the caller is a handler of this bus while close() drains it: it may still publish."""
         consumer = INSIDE.get()
         return self.shutdown.draining and consumer is not None and consumer.bus is self.exchange
 
@@ -260,9 +265,10 @@ class BusRuntime:
 
 
 def _leave_to_parent(runtime: BusRuntime | None, pid: int) -> None:
-    """In a forked child: refuse everything, and hand over nothing more. Takes no lock, see stores/seam/forked.py."""
+    """In a forked child: reject everything, and deliver nothing. Takes no lock: a thread of the parent may have held
+    it at the fork, and no thread of the child releases it (stores/seam/forked.py)."""
     if not isinstance(runtime, BusRuntime):
-        return  # The child of a child: it is a ForkedHub already.
+        return  # The child of a child: it is a ForkedRuntime already.
     runtime.exchange.closed = True
     runtime.delivery.paused = True
     runtime.places.pool.stopped = True
@@ -271,12 +277,12 @@ def _leave_to_parent(runtime: BusRuntime | None, pid: int) -> None:
         runtime._queues.renewals.leave_to_parent(partial(refuse, pid))
     if runtime.shutdown.capture is not None:
         runtime.shutdown.capture.leave_to_parent()
-    runtime.shutdown.closing.is_done = True  # There is nothing to close, at once or at the end of the child.
+    runtime.shutdown.closing.is_done = True  # The child has nothing to close, now or at its exit.
     become_forked(runtime, runtime.exchange, runtime.registry, runtime.shutdown, pid)
 
 
 class BusFinalizer:
-    """Ends a bus that was dropped without being closed, or whose `close()` was cut short. Only the bus may hold it."""
+    """Closes a bus that becomes garbage without close(), or after an interrupted one. Only the bus may refer to it."""
 
     def __init__(self, runtime: BusRuntime) -> None:
         self._runtime = runtime

@@ -1,5 +1,9 @@
 # mypyc: compiled
-"""The sync face: the same names for programs without an event loop. It stands on the exchange, not on a loop."""
+"""The sync API: `from unibus.sync import MessageBus`, the methods of MessageBus for threads.
+
+It publishes through the exchange directly and needs no event loop; each call returns when its work is done: admitted,
+durable, replied. MessageBus documents the errors of each method.
+"""
 
 import threading
 import time
@@ -36,20 +40,22 @@ from unibus.limits import (
 from unibus.stores.query import query
 from unibus.stores.query.result import QueryResult
 
-# How often a publisher looks whether it should give way: a fraction of the default bound.
-_GIVE_WAY_MASK: Final = 127
-# How often it gives way if anything waits at all: so many messages fit into the cache of a processor.
+# How often a publisher checks whether it should yield to the workers: a fraction of the default max_queue_size.
+_YIELD_MASK: Final = 127
+# How often it yields if any message waits: as many messages as fit into the cache of a processor.
 _DUE_MASK: Final = 4095
 _BACKLOG: Final = 4096
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SyncMessageBus(BusOperations):
-    """A bus for synchronous programs; async handlers run on a loop thread of its own.
+    """A message bus for synchronous programs. Async handlers run on an event loop in a thread of the bus.
 
-    with MessageBus() as bus:
-        bus.subscribe("orders", handler)
-        bus.publish("orders", {"id": 1})
+        with MessageBus() as bus:
+            bus.subscribe("orders", handler)
+            bus.publish("orders", {"id": 1})
+
+    The end of the block waits until the subscribers have handled their messages, then closes the bus; see `close`.
     """
 
     def _is_sync(self) -> bool:
@@ -68,7 +74,13 @@ class SyncMessageBus(BusOperations):
         fields: Mapping[str, object] | None = None,
         delay: object = None,
     ) -> Message:
-        """Publish to a channel, or publish a Message; safe from any thread. See the async face for the promises."""
+        """Publish a payload to a channel, or a Message: `bus.publish("orders", {"id": 1})`. Thread-safe.
+
+        Returns the Message when it is admitted, and on a persistent channel when it is durable. Blocks while a channel
+        with drop_policy `block` is full. After an error it was not published and will not be delivered, except after
+        StoreFailed: then the outcome is unknown until the store is opened again. Raises QueueFull, RateLimited,
+        ChannelNotFound, BusClosed, MessageTooLarge, PriorityInvalid, UsageError (also for a `delay`: use `send`).
+        """
         exchange = self._exchange
         if delay is not None:
             raise self._refused_delay()
@@ -90,14 +102,14 @@ class SyncMessageBus(BusOperations):
         verdict = exchange.post(target, message)
         if verdict > DUPLICATE:
             self._refused(target, [message], verdict)
-        elif exchange.posts & _GIVE_WAY_MASK == 0:
-            give_way(target, exchange.posts & _DUE_MASK == 0)
+        elif exchange.posts & _YIELD_MASK == 0:
+            yield_to_workers(target, exchange.posts & _DUE_MASK == 0)
         return message
 
     def publish_many(
         self, channel: str, payloads: Iterable[object], priority: object = None, **fields: object
     ) -> list[Message]:
-        """Publish several payloads to one channel: all of them are admitted, or none and an error."""
+        """Publish several payloads to one channel as a batch: all are admitted, or none and an error is raised."""
         target = self._exchange.channel(channel)
         messages = self._messages(channel, several(payloads), priority, self._properties_of(fields))
         if self._durable is not None and self._durable.takes(channel):
@@ -110,7 +122,7 @@ class SyncMessageBus(BusOperations):
         return messages
 
     def publish_json(self, channel: str, value: object, priority: object = None) -> Message:
-        """Publish anything that JSON can express, as plain JSON values; SerializationFailed for anything else."""
+        """Publish a value as plain JSON values; raises SerializationFailed if JSON cannot express it."""
         return self.publish(channel, self._json(value), priority)
 
     def publish_from_sync(
@@ -126,13 +138,16 @@ class SyncMessageBus(BusOperations):
         fields: Mapping[str, object] | None = None,
         delay: object = None,
     ) -> Message:
-        """The same as publish, for code that is shared with the async face."""
+        """The same as `publish`, for code that also works with the async MessageBus."""
         return self.publish(
             channel, payload, priority, trace_id, headers, correlation_id, ttl, dedup_key, fields=fields, delay=delay
         )
 
     def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> Reply:
-        """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
+        """Publish, and wait for the value that the handler returns: `price = bus.request("prices", "ABC")`.
+
+        Raises RequestTimeout without a reply or a subscriber, and RequestFailed if the handler failed finally.
+        """
         return self._request(self._message(channel, payload, None, self._properties_of(fields)), timeout)
 
     def _request(self, message: Message, timeout: float | None) -> object:
@@ -154,86 +169,135 @@ class SyncMessageBus(BusOperations):
             self._requests.forget(request)
 
     def _refused(self, target: Channel, messages: list[Message], verdict: int) -> None:
-        """Wait for room where the channel says so, else raise."""
+        """Block if the channel is full and its drop_policy is `block`, else raise."""
         if verdict == FULL and target.waits:
             self._post_blocking(target, messages, not on_a_loop())
         else:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
 
-    # Queues. The async face says what each promises.
+    # Queues: a message is stored until it is received and completed
 
     def send(self, entity: object, payload: object = None, **fields: object) -> SendResult:
+        """Store a message in a queue, or in each subscription of a topic: `bus.send("invoices", body, delay=60)`.
+
+        Returns when it is durable. `fields` are those of the envelope, and `priority`, `delay` (seconds), `message_id`,
+        `durability` ("D1", "D2"), `on_duplicate` ("drop", "error").
+        """
         return self._runtime.queues().send(entity, payload, fields).wait()
 
     def send_many(self, entity: str, payloads: Iterable[object], **fields: object) -> list[SendResult]:
+        """Store several messages in one batch: all or none."""
         return self._runtime.queues().send_many(entity, payloads, fields).wait()
 
     def receive(
         self, entity: str, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
     ) -> Iterator[SyncReceived]:
+        """Receive messages one at a time; the iteration ends when none arrives for `timeout` seconds (None: never).
+
+        for message in bus.receive("invoices"):
+            with message:  # Completes it, or abandons it after an exception.
+                handle(message.body)
+        """
         return receivers.receive_sync(self._runtime.queues(), receivers.request_for(entity, 1, mode, consumer), timeout)
 
     def receive_batch(
         self, entity: str, count: int = 1, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
     ) -> list[SyncReceived]:
+        """Up to `count` messages, as soon as one is ready; an empty list at the timeout. 0 does not wait."""
         request = receivers.request_for(entity, count, mode, consumer)
         return receivers.receive_batch_sync(self._runtime.queues(), request, timeout)
 
     def receive_deferred(self, entity: str, sequences: Iterable[int]) -> list[SyncReceived]:
+        """Receive deferred messages by their sequence numbers: all of them, or MessageNotFound."""
         return receivers.receive_deferred_sync(self._runtime.queues(), entity, sequences)
 
     def complete_many(self, messages: Iterable[SyncReceived]) -> None:
+        """Complete several messages in one batch: all, or LockLost and none."""
         complete_many(self._runtime.queues(), messages).wait()
 
     def peek(self, entity: str, count: int = 1, from_sequence: int = 0) -> list[Message]:
+        """Read messages in any state, by sequence number, without locking or changing them."""
         return self._runtime.queues().peek(entity, count, from_sequence).wait()
 
     def schedule(self, entity: str, payload: object, at: object, **fields: object) -> int:
+        """Store a message that is not delivered before `at`: a datetime, or seconds from now.
+
+        Returns its sequence number, for `cancel_scheduled`.
+        """
         return self._runtime.queues().schedule(entity, payload, at, fields).wait()
 
     def cancel_scheduled(self, entity: str, *sequences: int) -> None:
+        """Remove scheduled messages by their sequence numbers: all, or MessageNotFound and none."""
         self._runtime.queues().cancel(entity, sequences).wait()
 
     def accept_session(
         self, entity: str, session_id: str | None = None, timeout: float | None = None, consumer: str = ""
     ) -> SyncSessionReceiver:
+        """Lock a session: the one with this id, or the next free one with messages.
+
+            with bus.accept_session("orders", timeout=5) as session:
+                for message in session.receive(timeout=1): ...
+
+        At the timeout it raises SessionLocked, or SessionNotFound without an id. 0 does not wait, None waits for ever.
+        """
         return receivers.accept_session_sync(self._runtime.queues(), entity, session_id, timeout, consumer)
 
     def relay_outbox(self, path: object, *, again: bool = False, adopt: bool = False) -> Relayed:
+        """Relay the messages that transactions on your own connections left in the outbox of that database file, for
+        instance after a crash. `again`: also those that the store has rejected before. `adopt`: also those that were
+        meant for another store.
+        """
         return self._runtime.outboxes().relay(path, again, adopt).wait()
 
     def create_queue(self, name: str, **settings: object) -> None:
+        """Create a queue: `bus.create_queue("invoices", lock_duration=30)`.
+
+        Idempotent for the same settings; other settings raise EntityExists.
+        """
         self._runtime.queues().outside_of_transactions().create(QUEUE, name, settings).wait()
 
     def create_topic(self, name: str, **settings: object) -> None:
+        """Create a topic; as `create_queue`."""
         self._runtime.queues().outside_of_transactions().create(TOPIC, name, settings).wait()
 
     def create_subscription(self, topic: str, name: str, **settings: object) -> None:
+        """Create a subscription of a topic. Receive from it as `topic/Subscriptions/name`."""
         self._runtime.queues().outside_of_transactions().create_subscription(topic, name, settings).wait()
 
     def update_entity(self, name: str, **settings: object) -> None:
+        """Change settings of a queue, topic or subscription; the others stay. Raises EntityNotFound."""
         self._runtime.queues().outside_of_transactions().update(name, settings).wait()
 
     def delete_entity(self, name: str) -> None:
+        """Delete a queue, topic or subscription with all its messages. Raises EntityNotFound."""
         self._runtime.queues().outside_of_transactions().delete(name).wait()
 
     @property
     def entities(self) -> SyncEntities:
+        """Operations on queues, topics, subscriptions and rules. `bus.entities()` lists them."""
         return SyncEntities(self._runtime.queues())
 
     def dead_letter_queue(self, max_recoveries: object = DEAD_LETTER_RECOVERIES_MAX) -> SyncDeadLetterManager:
+        """The dead-lettered messages of the store: list, retry, discard. `max_recoveries` limits retries of each."""
         return SyncDeadLetterManager(self._runtime.queues(), max_recoveries)
 
     def trace_message(self, message_id: object) -> MessageTrace:
+        """The path of a message and all its copies through the store, and where it stopped and why."""
         return archive.trace(self._runtime.queues().store, message_id)
 
     def replay(self, channel: str, after: object = 0) -> Iterator[Message]:
+        """Read again what the channel stored, as far as history has it: after a sequence number or from a datetime."""
         return archive.replay(self._runtime.queues().store, checked_name(channel), after)
 
     def prune_before(self, before: object, channel: str | None = None) -> int:
+        """Remove messages before a datetime (or a sequence number of one channel) from replay. Returns how many.
+
+        Messages that wait in queues and groups stay. Messages that a channel keeps for its first group are removed.
+        """
         return archive.prune(self._runtime.queues().store, before, channel)
 
     def delete_message(self, message_id: object) -> int:
+        """Remove one message from all queues and groups where it waits, and from replay. Returns from how many."""
         return archive.delete(self._runtime.queues().store, message_id)
 
     # SQL over messages
@@ -247,34 +311,39 @@ class SyncMessageBus(BusOperations):
         rows_max: object = QUERY_ROWS_DEFAULT,
         memory_mb: object = QUERY_MEMORY_MB_DEFAULT,
     ) -> QueryResult:
-        """The rows of a SELECT over `messages`, `dead_letters`, `events` and `outgoing`. It only reads.
+        """Run a SELECT over the tables `messages`, `dead_letters`, `events` and `outgoing`; read-only.
 
-        Beyond `rows_max` the result is `truncated`; QueryStopped at the other limits, QueryInvalid for other SQL.
+        More rows than `rows_max` are cut off (`truncated`). Raises QueryStopped at the other limits, and QueryInvalid
+        for invalid or other SQL.
         """
         return query(self._runtime.queues().store, sql, parameters, time_limit, rows_max, memory_mb).run()
 
     def execute_query(self, sql: object, parameters: object = (), **limits: object) -> QueryResult:
-        """The same as `query_messages`, by the name that it has in the storage interface."""
+        """The same as `query_messages`, under the name of the storage interface."""
         return query(self._runtime.queues().store, sql, parameters, **limits).run()
 
-    # Life
+    # Start, stop, close
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Wait until every message was handled, retries included, however late they are. False at the time-out."""
-        return self._runtime.quiet.wait(timeout)
+        """Wait until every message is handled, all retries included. False at the timeout.
+
+        Does not wait for messages without a subscriber: those that a channel keeps, and those in queues.
+        """
+        return self._runtime.drain.wait(timeout)
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
-        """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out."""
+        """Stop the delivery; messages wait for `start`. False if a handler was still running at the timeout."""
         runtime = self._runtime
         deadline = Deadline(timeout)
         threads_ended = runtime.places.pause(timeout)
-        return runtime.quiet.wait(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
+        return runtime.drain.wait(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
-        """Refuse new messages, wait for those that subscribers have to handle (at most so long), then end all workers.
+        """Reject new messages, wait until subscribers have handled theirs (at most `drain_timeout`), then end all work.
 
-        It returns when the bus is closed, for all who call it. `MessageBus.close` says what is waited for, and what
-        becomes of a call that is interrupted. None waits as long as handlers take.
+        Waits for in-flight messages, the backlog of groups whose handler can run, and retries that are due within 5
+        seconds; on persistent channels of a durable store for in-flight messages only. None waits as long as handlers
+        take. Every call returns when the bus is closed; one that Ctrl-C interrupts only stops waiting.
         """
         self._runtime.shutdown.closing.close(drain_timeout)
 
@@ -284,7 +353,7 @@ class SyncMessageBus(BusOperations):
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """`close` without a time-out, which Ctrl-C bounds; at most 5 seconds after an exception."""
+        """Close without a timeout; Ctrl-C ends the wait. After an exception in the block it waits at most 5 seconds."""
         if kind is not None:
             self.close()
             return
@@ -292,15 +361,15 @@ class SyncMessageBus(BusOperations):
         try:
             self.close(None)
         except BaseException:
-            self._runtime.shutdown.closing.shorten(0.0)  # Ctrl-C ends the wait for handlers, not only ours for it.
+            self._runtime.shutdown.closing.shorten(0.0)  # The close itself must not wait for handlers any longer, too.
             raise
 
 
-def give_way(target: Channel, due: bool) -> None:
-    """Let a worker have the interpreter for a moment: when a bounded queue is half full, and now and then anyway.
+def yield_to_workers(target: Channel, due: bool) -> None:
+    """Release the GIL for a moment: when a bounded queue is half full, and from time to time if any message waits.
 
-    A thread that only publishes keeps it for milliseconds. A queue would run full although its handler is quick, and
-    messages would leave the processor's cache before they are handled.
+    A thread that only publishes holds the GIL for milliseconds. Without this a queue would become full although its
+    handler is fast, and messages would leave the processor's cache before they are handled.
     """
     enough: i64 = target.max_size // 2 if target.max_size else _BACKLOG
     for group in target.routes:

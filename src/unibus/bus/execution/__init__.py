@@ -1,1 +1,2 @@
-"""Where handlers run (worker threads, event loops), and what follows when one does not simply return."""
+"""Where handlers run (worker threads, event loops), and what happens when one does not simply return: retry,
+dead-letter, reply."""

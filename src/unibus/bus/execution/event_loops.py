@@ -1,14 +1,20 @@
 # mypyc: compiled
-"""Async handlers: slots as tasks on the loop that the handler was subscribed from.
+"""Async handlers: their slots are tasks on the event loop that the handler was subscribed from.
 
-A slot is one long-lived task that awaits one handler after the other, so that a handler which does not suspend costs
-no task, and `asyncio.timeout` and friends find a current task. An idle slot awaits a future. Other threads wake a
-slot through the loop's own queue, once per idle slot and not once per message.
+    launch (any thread) ──LoopCall──▶ start (loop's thread) ──▶ Slot task: next_for ─▶ handler ─▶ next_for ─▶ … parked
+                                          ▲                                                                       │
+                                          └──────────── an idle slot is parked on a future ◀──────────────────────┘
 
-A claimed slot has one owner at any time: the call that is in the loop's queue (loop_call.py), then its Slot. Each of
-them gives the slot up if it cannot begin: the call when the loop drops it, the Slot when its task ends, be it cancelled
-before its first step. Of a loop that was closed nothing is heard any more; who looks at the loop finds it so. A loop
-whose tasks are all cancelled is about to be closed: no new task is started on it for a while.
+A slot is one long-lived task that awaits one handler after the other. So a handler that does not suspend costs no new
+task, and `asyncio.timeout` and the like find a current task. Other threads wake a slot through the loop's own queue,
+once for each idle slot and not once for each message.
+
+Invariant: a claimed slot has exactly one owner. First it is the call in the loop's queue (loop_call.py), then its Slot.
+The owner gives the slot up if it cannot begin: the call when the loop drops it, the Slot when its task ends, even
+before its first step. Without that the group would count a slot as busy for ever.
+
+A closed loop reports nothing, so each caller that finds it closed recovers its slots (`abandon`). A loop whose tasks
+are all cancelled is about to be closed, as `asyncio.run` does it: no new task is started on it for a while.
 """
 
 import asyncio
@@ -27,23 +33,23 @@ from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
 
 ENDING_S: Final = 1.0
-"""How long a slot waits that was woken while all tasks of its loop are cancelled: a loop that ends closes before that,
-and the slot is given up. One that goes on starts it."""
+"""How long the start of a slot is delayed while all tasks of its loop are cancelled. A loop that ends is closed before
+that, and the slot is given up; on a loop that continues the slot starts."""
 
-# The slot that the current task is, or was started by.
+# The slot task that is the current task, or has started it.
 SLOT: Final[ContextVar["asyncio.Task[None] | None"]] = ContextVar("unibus_slot", default=None)
 
 
 @final
 class Slot:
-    """One task that runs a consumer's handler. `claimed` and `running` are its part in the counts of the group."""
+    """One task that runs a consumer's handler. `claimed` and `running` are its share in the counts of the group."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
         self.claimed = True
         self.running = False
         self.task: asyncio.Task[None] | None = None
-        self.parked: asyncio.Future[None] | None = None  # What it waits for while it is idle.
+        self.parked: asyncio.Future[None] | None = None  # The future that it awaits while it is idle.
 
 
 @final
@@ -59,12 +65,12 @@ class LoopExecutor(HandlerExecutor):
     ) -> None:
         self.loop = loop
         self.busy: i64 = 0  # Slots that are not parked.
-        self._owned = owned  # The bus's own loop, which must survive whatever a handler raises.
+        self._owned = owned  # The bus's own loop: it must survive everything that a handler raises.
         self._delivery = delivery
         self._outcomes = delivery.outcomes
         self._report = report
-        self._after_cancel = False  # A slot that was cancelled passes on what it has not handled.
-        self._ident = 0  # Of the loop's thread, known once it has run something of ours.
+        self._after_cancel = False  # A cancelled slot is waking another one for its messages.
+        self._ident = 0  # Of the loop's thread; 0 until the loop has run `start` once.
         self._parked: dict[int, list[Slot]] = {}
         self._slots: dict[int, list[Slot]] = {}
 
@@ -73,7 +79,7 @@ class LoopExecutor(HandlerExecutor):
             return self._give_up(consumer)
         if self.loop.is_closed():
             consumer.group.give_up(consumer)
-            self.strand(consumer)
+            self.mark_unrunnable(consumer)
             return False
         if get_ident() == self._ident:
             self.start(consumer)
@@ -82,86 +88,89 @@ class LoopExecutor(HandlerExecutor):
             try:
                 self.loop.call_soon_threadsafe(call)
             except RuntimeError:
-                return False  # Closed in this very moment; the call gives the slot up.
-        # A loop that does not run may never run again. What is first takes the message, the other finds none.
+                return False  # The loop was closed since the check; the finalizer of the call gives the slot up.
+        # A loop that does not run may never run again: False wakes a slot of another consumer, too. The first of the
+        # two takes the message, the other finds an empty queue.
         return self._owned or self.loop.is_running()
 
     def _is_ending(self) -> bool:
-        """Whether the loop is about to be closed, as `asyncio.run` does it: every one of its tasks is cancelled.
+        """Whether the loop is about to be closed, as `asyncio.run` does it: all its tasks are cancelled.
 
-        A task that is started now would be cancelled by nothing: the loop is closed with it, in the middle of a
-        handler, and asyncio reports a task that "was destroyed but it is pending".
+        Nothing would cancel a task that is started now: the loop would be closed with it in the middle of a handler,
+        and asyncio would report "Task was destroyed but it is pending".
         """
         if self._owned or not (self._after_cancel or _is_cancelled_here()):
             return False
         return all([task.cancelling() > 0 for task in asyncio.all_tasks(self.loop)])
 
     def _give_up(self, consumer: Consumer) -> bool:
-        """Its messages wait for the start. False if that has come: it found the slot claimed, and did not wake it."""
+        """The bus is stopped: the messages wait for start(). False if start() came meanwhile: it saw the slot claimed
+        and woke none, so the caller has to."""
         consumer.group.give_up(consumer)
         return self._delivery.paused
 
     def _dropped(self, consumer: Consumer) -> None:
-        """The loop was closed with a call to `start` in its queue."""
+        """The loop was closed with a call of `start` in its queue."""
         consumer.group.give_up(consumer)
         if self.loop.is_closed():
-            self.strand(consumer)
+            self.mark_unrunnable(consumer)
         wake(consumer.group)
 
-    def strand(self, consumer: Consumer) -> None:
-        """The loop is closed: messages that wait for a consumer on it are for the others."""
-        consumer.group.strand(self)
+    def mark_unrunnable(self, consumer: Consumer) -> None:
+        """The loop is closed: its consumers cannot run again, other consumers get the messages."""
+        consumer.group.mark_unrunnable(self)
         self.abandon()
-        self._desert(consumer)
+        self._check_runnable(consumer)
 
     def abandon(self) -> None:
-        """End the slots of a closed loop, which resumes none of its tasks: their messages go back to the queues."""
+        """End the slots of a closed loop, which resumes none of its tasks: requeues their messages."""
         with LOCK:
             slots = [slot for slots in self._slots.values() for slot in slots]
             self._slots.clear()
             self._parked.clear()
         for slot in slots:
-            slot.consumer.group.strand(self)
+            slot.consumer.group.mark_unrunnable(self)
         for slot in slots:
             if slot.task is not None:
                 try:
+                    # Raises GeneratorExit inside the handler; `_failed` then restores its message.
                     cast("Coroutine[object, object, None]", slot.task.get_coro()).close()
-                except RuntimeError as error:  # A handler that awaits something when it is ended.
+                except RuntimeError as error:  # The handler ignored GeneratorExit and awaited something.
                     self._report(error)
             self._end(slot)
         for slot in slots:
-            self._desert(slot.consumer)
+            self._check_runnable(slot.consumer)
 
-    def _desert(self, consumer: Consumer) -> None:
-        """If no consumer is left that could run, what waits in the group's queue goes back to where it came from."""
+    def _check_runnable(self, consumer: Consumer) -> None:
+        """If no consumer can run any more, let the group's owner take back the messages (a pump releases them)."""
         group = consumer.group
-        if group.deserted is not None and group.is_deserted():
-            group.deserted()
+        if group.on_no_runnable_consumer is not None and group.has_no_runnable_consumer():
+            group.on_no_runnable_consumer()
 
     def is_here(self) -> bool:
         """Whether the caller runs on this loop's thread."""
         return get_ident() == self._ident
 
     def is_empty(self) -> bool:
-        """Whether it has no slot, be it idle."""
+        """Whether it has no slot at all, not even an idle one."""
         return not any([len(slots) > 0 for slots in self._slots.values()])
 
     def is_at_rest(self) -> bool:
-        """Whether none of its handlers is running, but for the one that asks."""
+        """Whether none of its handlers is running, except the caller."""
         mine = SLOT.get()
         asking = mine is not None and mine.get_loop() is self.loop
         return self.busy == (1 if asking else 0) or self.loop.is_closed()
 
     def cancel(self, consumer: Consumer) -> list["asyncio.Task[None]"]:
-        """End the consumer's slots; on the loop's thread. What they were handling goes back to the queue.
+        """Cancel the consumer's slots, on the loop's thread. Their messages are requeued.
 
-        A handler that cancels itself is let finish.
+        A handler that cancels its own subscription finishes.
         """
         self._parked.pop(consumer.id, None)
         return self._cancelled(self._slots.pop(consumer.id, []))
 
     def cancel_all(self, spared: list["asyncio.Task[None]"] | None = None) -> list["asyncio.Task[None]"]:
-        """The same for every consumer; but for some slots, which end after what they are doing."""
+        """The same for every consumer. The `spared` slots end after their current message."""
         slots = [slot for slots in self._slots.values() for slot in slots]
         if spared:
             slots = [slot for slot in slots if slot.task not in spared]
@@ -177,12 +186,12 @@ class LoopExecutor(HandlerExecutor):
         return others
 
     def start(self, consumer: Consumer) -> None:
-        """On the loop's thread: let a claimed slot begin."""
+        """On the loop's thread: let a claimed slot begin, in a parked task or a new one."""
         self._ident = get_ident()
         parked = self._parked.get(consumer.id)
         while parked:
             slot = parked.pop()
-            if slot.parked is not None and not slot.parked.done():
+            if slot.parked is not None and not slot.parked.done():  # A done future: the parked task was cancelled.
                 slot.claimed = True
                 slot.parked.set_result(None)
                 return
@@ -196,7 +205,7 @@ class LoopExecutor(HandlerExecutor):
         task.add_done_callback(partial(self._over, slot))
 
     def _over(self, slot: Slot, task: "asyncio.Task[None]") -> None:
-        """Its task has ended. One that was cancelled before its first step has run nothing of `_slot`."""
+        """The task has ended. One that was cancelled before its first step has not even entered `_slot`."""
         self._end(slot)
 
     async def _slot(self, slot: Slot) -> None:
@@ -214,9 +223,9 @@ class LoopExecutor(HandlerExecutor):
                 if message is None:
                     slot.claimed = slot.running = False
                     self.busy -= 1
-                    self._outcomes.rested(group)
+                    self._outcomes.on_idle(group)
                     if consumer.cancelled or (task is not None and task.cancelling() > 0):
-                        return  # Also after a handler that did not let its cancellation pass: who asked for it waits.
+                        return  # Also after a handler that swallowed its cancellation: the canceller waits.
                     await self._park(slot)
                     self._begin(slot)
                     continue
@@ -224,7 +233,7 @@ class LoopExecutor(HandlerExecutor):
                     wake_blocked(group)
                 if not self._delivery.prepare(consumer, message):
                     continue
-                # Written out here and not in a coroutine of its own, which would cost as much as the queue.
+                # Inline, not in a coroutine of its own: an extra coroutine would cost as much as the queue.
                 try:
                     started = consumer.handler(message) if shape == TAKES_MESSAGE else call(consumer, message)
                     result = await cast("Awaitable[object]", started)
@@ -252,7 +261,7 @@ class LoopExecutor(HandlerExecutor):
         await slot.parked
 
     def _end(self, slot: Slot) -> None:
-        """Called when it has ended, maybe twice: what it still has of the group's counts goes back."""
+        """The slot has ended: return its share of the group's counts. May be called twice (`_slot` and `_over`)."""
         consumer = slot.consumer
         group = consumer.group
         for slots_by_id in (self._slots, self._parked):
@@ -260,7 +269,7 @@ class LoopExecutor(HandlerExecutor):
             if slots is not None and slot in slots:
                 slots.remove(slot)
                 if not slots:
-                    del slots_by_id[consumer.id]  # It may have been cancelled, and then it is not heard of again.
+                    del slots_by_id[consumer.id]  # Nothing else would remove the entry of a cancelled consumer.
         if slot.running:
             slot.running = False
             self.busy -= 1
@@ -268,22 +277,22 @@ class LoopExecutor(HandlerExecutor):
         if slot.claimed:
             slot.claimed = False
             group.give_up(consumer)
-            # What it was woken for, or has handed back, is for another slot, or for a new one of this consumer.
+            # The message that it was woken for, or has requeued, needs another slot, maybe of the same consumer.
             self._after_cancel = slot.task is not None and slot.task.cancelling() > 0
             wake(group)
             self._after_cancel = False
-            self._desert(consumer)
-            self._outcomes.rested(group)
+            self._check_runnable(consumer)
+            self._outcomes.on_idle(group)
 
     def _failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
-        """Settle a handler that raised; what ends the slot is raised again."""
+        """Settle the message of a handler that raised. Raises again what has to end the slot."""
         if isinstance(error, GeneratorExit):
-            # Nobody ended it: its loop was closed under it, and there is nothing left to run on.
+            # The loop was closed while the handler ran (`abandon`): requeue, it has neither returned nor failed.
             consumer.group.restore(message)
             raise error
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            # We are being cancelled, it is not the handler's own doing: the message goes back, it is not lost.
+            # The slot itself is being cancelled, the handler has not failed: requeue the message, it must not be lost.
             consumer.group.restore(message)
             raise error
         self._outcomes.failed(consumer, message, error)
@@ -294,7 +303,7 @@ class LoopExecutor(HandlerExecutor):
 
 
 def _is_cancelled_here() -> bool:
-    """Whether the caller is a task that is being cancelled."""
+    """Whether the current task is being cancelled."""
     try:
         task = asyncio.current_task()
     except RuntimeError:

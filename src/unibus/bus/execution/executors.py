@@ -1,4 +1,10 @@
-"""Where handlers run: the worker pool, the event loops they were subscribed from, and a loop of the bus's own."""
+"""Chooses where handlers run, and ends them.
+
+sync handler                                           worker pool (worker_pool.py)
+async handler, subscribed on a running event loop      that loop (event_loops.py)
+async handler, subscribed without a loop               the loop that the bus was entered on, else the running one,
+                                                       else a loop in a thread of the bus's own (loop_thread.py)
+"""
 
 import asyncio
 import logging
@@ -17,8 +23,8 @@ log = logging.getLogger("unibus")
 
 
 def report(error: BaseException) -> None:
-    """What went wrong where nobody can catch it."""
-    log.error("in a worker: %r", error, exc_info=error)
+    """Log an exception that no caller can catch, because it was raised in a thread of the bus."""
+    log.error("a handler raised %r in a thread of the bus; the thread continues", error, exc_info=error)
 
 
 def _is_never(loop: asyncio.AbstractEventLoop) -> bool:
@@ -26,7 +32,7 @@ def _is_never(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 class HomeExecutor(HandlerExecutor):
-    """For async handlers that were subscribed outside of any loop: they run on whatever is the bus's loop then."""
+    """For async handlers that were subscribed without a running loop: they run on the home loop of the bus."""
 
     def __init__(self, home: Callable[[], LoopExecutor], pool: WorkerPool) -> None:
         super().__init__()
@@ -36,26 +42,26 @@ class HomeExecutor(HandlerExecutor):
     def launch(self, consumer: Consumer) -> bool:
         try:
             executor = self._home()
-        except BaseException as error:  # There is no thread for a loop of our own, or Ctrl-C interrupted its start.
+        except BaseException as error:  # The thread of our own loop could not be started, or Ctrl-C interrupted that.
             self._pool.put_off(consumer)
             if not isinstance(error, RuntimeError):
                 raise
             self._pool.report_missing(error)
             return True
         if executor.loop.is_closed():
-            # The loop of the bus's own: the bus is closed, and there is no other loop to go to.
+            # The bus's own loop is closed, so the bus is closed: no other loop can run the handler.
             consumer.group.give_up(consumer)
             return True
         return executor.launch(consumer)
 
 
 class HandlerExecutors:
-    """The places of one bus. `home` is the loop that the bus was entered on."""
+    """The executors of one bus. `home` is the loop that the bus was entered on (`async with bus`)."""
 
     def __init__(self, delivery: SlotRunner, worker_count: int) -> None:
         self.pool = WorkerPool(delivery, worker_count, report)
         self.home: asyncio.AbstractEventLoop | None = None
-        self.adopts_loops = True  # False for the sync face: its callers block, so handlers need a loop of their own.
+        self.adopts_loops = True  # False for SyncMessageBus: its callers block their loop, so it needs one of its own.
         self._delivery = delivery
         self._executors: dict[asyncio.AbstractEventLoop, LoopExecutor] = {}
         self._loop_thread: LoopThread | None = None
@@ -67,25 +73,25 @@ class HandlerExecutors:
         return HomeExecutor(self._home_executor, self.pool) if loop is None else self._executor_on(loop)
 
     def end_slots(self, consumer: Consumer) -> "list[asyncio.Task[None]]":
-        """Cancel what an async consumer is doing. The tasks of the caller's loop are given back to be waited for."""
+        """Cancel the running handlers of an async consumer. Returns the tasks on the caller's loop, to wait for."""
         return self._on_each_loop(lambda executor: executor.cancel(consumer))
 
     def end_all_slots(
         self, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
     ) -> list[asyncio.AbstractEventLoop]:
-        """Cancel what async handlers are doing, from any thread. Gives the loops that were told.
+        """Cancel all running async handlers, from any thread. Returns the loops that were notified.
 
-        Each calls `ended` on its own thread, when its slots have ended; one that does not run may never do so.
+        Each loop calls `ended` on its own thread when its slots have ended; a loop that does not run may never do so.
         """
-        told: list[asyncio.AbstractEventLoop] = []
+        notified: list[asyncio.AbstractEventLoop] = []
         for loop, executor in list(self._executors.items()):
             try:
                 loop.call_soon_threadsafe(_end_slots, executor, spared, ended)
             except RuntimeError:
-                executor.abandon()  # It is closed, and ends nothing any more.
+                executor.abandon()  # The loop is closed and resumes no task.
             else:
-                told.append(loop)
-        return told
+                notified.append(loop)
+        return notified
 
     def _on_each_loop(self, action: "Callable[[LoopExecutor], list[asyncio.Task[None]]]") -> "list[asyncio.Task[None]]":
         tasks: list[asyncio.Task[None]] = []
@@ -98,22 +104,22 @@ class HandlerExecutors:
                 try:
                     executor.loop.call_soon_threadsafe(action, executor)
                 except RuntimeError:
-                    executor.abandon()  # It was closed in this very moment.
+                    executor.abandon()  # The loop was closed since the check above.
         return tasks
 
     def recover(self) -> None:
-        """Before a wait for handlers: let what closed loops hold, or what found no thread, be handled after all."""
+        """Before a wait for handlers: requeue messages of closed loops, and serve groups that found no thread."""
         self.abandon_closed_loops()
         self.pool.wake_unserved()
 
     def abandon_closed_loops(self) -> None:
-        """Take back what loops that were closed still hold: none of them reports it. May run handlers' `finally`."""
+        """Requeue the messages of closed loops, which report nothing themselves. May run `finally` of handlers."""
         for executor in list(self._executors.values()):
             if executor.loop.is_closed():
                 executor.abandon()
 
     def can_run(self, group: Group, is_blocked: Callable[[asyncio.AbstractEventLoop], bool] = _is_never) -> bool:
-        """Whether its messages can be handled now: by workers, or on a loop that runs and is not blocked."""
+        """Whether the group's messages can be handled now: by workers, or on a loop that runs and is not blocked."""
         return any(self._can_run(consumer.executor, is_blocked) for consumer in group.consumers)
 
     def _can_run(
@@ -126,16 +132,16 @@ class HandlerExecutors:
             loop = executor.loop
         if loop is None or is_blocked(loop):
             return False
-        # The thread of our own loop may have been started a moment ago, and not have come to run it.
+        # The thread of our own loop may have been started a moment ago, and not run the loop yet.
         own = self._loop_thread is not None and self._loop_thread.loop is loop
         return loop.is_running() or (own and not loop.is_closed())
 
     def is_on_workers(self, group: Group) -> bool:
-        """Whether its handlers run on worker threads, which end what they began also when the bus is gone."""
+        """Whether its handlers run on worker threads, which finish their message even after the bus is garbage."""
         return all(consumer.executor is self.pool for consumer in group.consumers)
 
     def are_at_rest(self) -> bool:
-        """Whether no handler is running on any loop, but for the one that asks."""
+        """Whether no handler is running on any loop, except the caller."""
         return all(executor.is_at_rest() for executor in list(self._executors.values()))
 
     def start(self, worker_count: int | None) -> None:
@@ -145,7 +151,7 @@ class HandlerExecutors:
         self.pool.start()
 
     def pause(self, timeout_s: float | None, spared: Collection[threading.Thread] = ()) -> bool:
-        """Hand over nothing more. False if a thread was still busy at the time-out; see Pool.stop."""
+        """Deliver nothing more. False if a thread was still busy at the timeout; see WorkerPool.stop."""
         self._delivery.paused = True
         return self.pool.stop(timeout_s, list(spared))
 
@@ -155,7 +161,7 @@ class HandlerExecutors:
         slots: "Collection[asyncio.Task[None]]",
         threads: Collection[threading.Thread],
     ) -> None:
-        """End the loop of the bus's own, if it has one; see LoopThread.stop."""
+        """End the bus's own loop, if it has one; see LoopThread.stop."""
         if self._loop_thread is not None:
             self._loop_thread.stop(timeout_s, slots, threads)
 
@@ -193,7 +199,7 @@ class HandlerExecutors:
 def _end_slots(
     executor: LoopExecutor, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
 ) -> None:
-    """On the loop's thread."""
+    """Cancel the slots on the loop's thread, and call `ended` when all of them have ended."""
     tasks = executor.cancel_all(spared)
     if tasks:
         asyncio.gather(*tasks, return_exceptions=True).add_done_callback(lambda _: ended(executor.loop))

@@ -1,14 +1,14 @@
-"""What a handler wants to be called with, read once from its signature.
+"""How to call a handler, read once from its signature when it is subscribed.
 
-    parameters                            gets
+    parameters                            called with
     none                                  nothing
     one, without annotation               the Message
     one, annotated Message                the Message
-    one, annotated BusMessage             the second design's view of it
-    one, annotated with another type      the body, converted to that type if it is not of it
+    one, annotated BusMessage             a BusMessage, a view of the Message by other names (core/envelope/views.py)
+    one, annotated with another type      the body, converted to that type if it has another
     two                                   the body (converted as above) and the Message
 
-Conversion never copies a body that already has the type: the handler gets the very object that was published.
+A body that already has the annotated type is never copied: the handler gets the published object itself.
 """
 
 import functools
@@ -31,7 +31,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 @dataclass(frozen=True)
 class HandlerPlan:
-    """How to call a handler."""
+    """How to call a handler: its arguments, the conversion of the body, and whether it is awaited."""
 
     shape: int
     convert: Callable[[object], object] | None
@@ -40,14 +40,15 @@ class HandlerPlan:
 
 
 def plan_for(handler: object) -> HandlerPlan:
-    """Read the signature; a handler that cannot be called with a message is refused here, not at the first message."""
+    """Read the signature. Raises HandlerInvalid for a handler that cannot be called, before the first message."""
     if not callable(handler):
         raise HandlerInvalid(
             f"handler {handler!r:.80} is not callable", "pass a function, a method, or an object with __call__"
         )
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise HandlerInvalid(
-            f"handler {handler_name(handler)} is a generator: calling it runs nothing", "use return or await, not yield"
+            f"handler {handler_name(handler)} is a generator function: calling it runs no code",
+            "remove the yield: use a plain function or async def",
         )
     shape, convert = _shape(handler)
     return HandlerPlan(shape, convert, is_async(handler), handler_name(handler))
@@ -57,19 +58,19 @@ def is_async(handler: Callable[..., object]) -> bool:
     inner: object = handler
     while isinstance(inner, functools.partial):
         inner = inner.func
-    # An object with an async __call__ counts too.
+    # An object with an async __call__ is async, too.
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
 
 
 def handler_name(handler: object) -> str:
-    """The default group: the same for one handler, different for different handlers."""
+    """The default group in memory: the same for one handler, another one for another handler."""
     inner: object = handler
     while isinstance(inner, functools.partial):
         inner = inner.func
     owner = getattr(inner, "__self__", None)
     text = f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', type(inner).__qualname__)}"
     plain = inspect.isfunction(inner) and inner is handler and "<" not in text
-    # Lambdas, closures, partials and methods of different objects share a name; their identity tells them apart.
+    # Lambdas, closures, partials and methods of several objects share a name; the id of the object distinguishes them.
     return text if plain else f"{text}#{id(owner if owner is not None else handler):x}"
 
 
@@ -82,7 +83,9 @@ def durable_name(handler: object) -> str:
         inner = type(inner)
     name = f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', '?')}"
     if "<lambda>" in name:
-        raise HandlerInvalid("a lambda has no name that outlives the program", "give group=, which names its place")
+        raise HandlerInvalid(
+            "a lambda on a persistent channel has no name to find its messages by after a restart", "pass group="
+        )
     return name.replace("/", ".")
 
 
@@ -98,8 +101,8 @@ def _shape(handler: Callable[..., object]) -> tuple[int, Callable[[object], obje
     if len(needed) > 2 or missing:
         name = handler_name(handler)
         raise HandlerInvalid(
-            f"handler {name} needs {len(needed) + len(missing)} arguments",
-            "a handler takes (message), (body) with a type annotation, or (body, message)",
+            f"handler {name} requires {len(needed) + len(missing)} arguments",
+            "declare it as handler(message), handler(body: SomeType) or handler(body, message)",
         )
     wanted = positional[: max(len(needed), 1)]
     if not wanted:
@@ -145,8 +148,8 @@ def _hints(handler: Callable[..., object]) -> dict[str, object]:
         if not getattr(inner, "__annotations__", None):
             return {}
         raise HandlerInvalid(
-            f"the annotations of handler {handler_name(handler)} cannot be read: {error}",
-            "import the names at run time, not only for the type checker",
+            f"the annotations of handler {handler_name(handler)} cannot be evaluated: {error}",
+            "import the annotated types at run time, not only under TYPE_CHECKING",
         ) from error
 
 
@@ -155,7 +158,7 @@ def _is_open(annotation: object) -> bool:
 
 
 def converter(annotation: object) -> Callable[[object], object]:
-    """A function that gives back a body of the type, or raises PayloadMismatch."""
+    """A function that converts a body to the type, or raises PayloadMismatch."""
     exact = _classes(annotation)
 
     def convert(body: object) -> object:
@@ -163,13 +166,13 @@ def converter(annotation: object) -> Callable[[object], object]:
             return body
         try:
             converted = _converted(body, annotation)
-            # A dict that is a dict[str, int] was only checked; the handler gets it and not its copy.
+            # If the conversion only validated the body (a dict as dict[str, int]), pass the original, not the copy.
             return body if type(converted) is type(body) and converted == body else converted
         except (msgspec.ValidationError, msgspec.DecodeError, TypeError, ValueError) as error:
             wanted = annotation.__name__ if type(annotation) is type else str(annotation)
             raise PayloadMismatch(
-                f"the handler wants {wanted}, the body is {type(body).__name__}: {error}",
-                "publish the type that the handler's annotation names, or change the annotation",
+                f"the handler expects {wanted}, the body is {type(body).__name__}: {error}",
+                "publish a body of the annotated type, or change the annotation of the handler",
             ) from error
 
     return convert
@@ -183,16 +186,16 @@ def _classes(annotation: object) -> tuple[type, ...]:
 
 
 def _instances_of(part: object) -> type | None:
-    """The class that tells whether a body needs no look inside; None where only a conversion can tell."""
+    """The class whose instances need no validation; None if each body has to be validated."""
     origin = typing.get_origin(part)
     if isinstance(origin, type) and all(argument in (object, typing.Any) for argument in typing.get_args(part)[1:]):
-        # dict[str, object] and list[Any] say nothing about what is inside.
+        # dict[str, object] and list[Any] restrict no item, so isinstance is enough.
         return origin if typing.get_args(part)[0] in (str, object, typing.Any) and origin in (dict, list, set) else None
     if not isinstance(part, type) or origin is not None or typing.is_typeddict(part):
         return None
     if getattr(part, "_is_protocol", False) and not getattr(part, "_is_runtime_protocol", False):
         raise HandlerInvalid(
-            f"no body can be told to fit the Protocol {part.__name__}", "mark it @runtime_checkable, or name a class"
+            f"the Protocol {part.__name__} cannot be checked at run time", "mark it @runtime_checkable, or use a class"
         )
     return part
 
@@ -203,7 +206,7 @@ def _converted(body: object, annotation: typing.Any) -> object:
             return msgspec.json.decode(body.data, type=annotation)
         if body.format is SerializationFormat.MESSAGE_PACK:
             return msgspec.msgpack.decode(body.data, type=annotation)
-        raise ValueError(f"{body.format.value} data cannot be read from Python")
+        raise ValueError(f"data in the format {body.format.value} cannot be decoded")
     if isinstance(body, bytes) and annotation is not str:
         return msgspec.json.decode(body, type=annotation)
     wants_dict = annotation is dict or typing.get_origin(annotation) is dict

@@ -1,4 +1,4 @@
-"""An event loop of the bus's own, for async handlers of programs that have none running."""
+"""An event loop of the bus's own, in a daemon thread: for async handlers of programs without a running loop."""
 
 import asyncio
 import threading
@@ -8,14 +8,14 @@ from unibus.threads import DaemonThread
 
 
 class LoopThread:
-    """Started by making it. `stop` ends the loop after what was scheduled before has run."""
+    """Starts with its construction. `stop` ends the loop after the callbacks that were scheduled before."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = DaemonThread(self._run, "unibus-loop")
         try:
             self._thread.start()
-        except BaseException:
+        except BaseException:  # No thread, or Ctrl-C: the thread may run nevertheless.
             if self._thread.withdraw():
                 self.loop.close()
             else:
@@ -40,20 +40,22 @@ class LoopThread:
         slots: "Collection[asyncio.Task[None]]" = (),
         threads: Collection[threading.Thread] = (),
     ) -> None:
-        """End the loop and its thread. Where one of these tasks is on it, it ends after them and is not waited for.
+        """End the loop and its thread, and wait for the thread.
 
-        It is not waited for either if its thread is one of `threads`: those that are blocked until this is over.
+        If one of the tasks `slots` runs on this loop, the loop ends after them, and the caller does not wait: they are
+        handlers that wait for the caller. Nor does it wait if the thread is one of `threads`, which are blocked in
+        close(). Either wait would be a deadlock.
         """
         mine = [slot for slot in slots if slot.get_loop() is self.loop and not slot.done()]
         try:
             self.loop.call_soon_threadsafe(self._stop_after, mine)
         except RuntimeError:
-            return  # It has ended already.
+            return  # The loop has ended already.
         if not mine and self._thread not in threads and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
     def _stop_after(self, slots: "list[asyncio.Task[None]]") -> None:
-        """On the loop."""
+        """On the loop's thread: stop the loop once all of the slots have ended."""
         left = [slot for slot in slots if not slot.done()]
         if left:
             left[0].add_done_callback(lambda _: self._stop_after(left))

@@ -1,13 +1,13 @@
 # mypyc: compiled
-"""What follows when a handler did anything else than return: retry, dead letter, expiry, reply.
+"""Delivery outcomes: what happens when a handler does anything else than return None: retry, dead-letter, reply.
 
-    raised ──▶ attempts left? ──yes──▶ timer ──▶ back at its place in the group's queue
+    raised ──▶ attempts left? ──yes──▶ timer ──▶ redelivered from its old position in the group's queue
                     │no
                     ▼
-               dead letter: the channel's dead_letter_channel, else `<channel>/$DeadLetterQueue`
+               dead-lettered: to the channel's dead_letter_channel, else `<channel>/$DeadLetterQueue`
 
-A message is in exactly one of these places at any time. It leaves its group only when a handler returned, or when it
-stands in the dead-letter channel.
+Invariant: a message is in exactly one of these states. It leaves its group only after a handler has returned, or once
+it is in the dead-letter channel, whose bound it may exceed: a full dead-letter queue must not lose a message.
 """
 
 import logging
@@ -42,20 +42,20 @@ from unibus.errors import BusError, HandlerInvalid, PayloadMismatch
 log = logging.getLogger("unibus")
 
 UNANSWERED: Final = object()
-"""What a handler returns that was called and has no answer: who asks is told by others, or waits for the next try."""
+"""The result of an internal handler that sends no reply: another group replies, or the next delivery."""
 
 
 @final
 class BusDeliveryOutcomes(DeliveryOutcomes):
-    """The aftermath of one bus."""
+    """The delivery outcomes of one bus."""
 
     def __init__(self, exchange: Exchange, timers: Timers, chance: Callable[[], float]) -> None:
         self._exchange = exchange
         self._timers = timers
         self._chance = chance
         self.retries = PendingRetries(exchange.monotonic_ns)
-        self.watchers: list[Callable[[], None]] = []  # Called when a slot went idle: whoever waits for quiet.
-        self.orphaned: Callable[[Group], None] | None = None  # Takes what a closed group still holds.
+        self.watchers: list[Callable[[], None]] = []  # Called when a slot becomes idle: drain() and close() wait so.
+        self.orphaned: Callable[[Group], None] | None = None  # Takes over the backlog of a closed group.
         self.dead_letter_queue: Callable[[str], Channel] | None = None  # Finds or makes a dead-letter channel.
 
     def watch(self, watcher: Callable[[], None]) -> None:
@@ -70,16 +70,16 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         found = self._exchange.channels.get(channel)
         return self._exchange.refused if found is None else found.metrics
 
-    def sampled(self, metrics: ChannelMetrics, message: Message) -> None:
+    def record_latency(self, metrics: ChannelMetrics, message: Message) -> None:
         metrics.dispatch_latency.record(max(0, self._exchange.wall_ns() - message.timestamp_ns))
 
-    def rested(self, group: Group) -> None:
+    def on_idle(self, group: Group) -> None:
         if group.closed and group.queue.size and self.orphaned is not None:
             self.orphaned(group)
         for watcher in self.watchers:
             watcher()
 
-    def is_alive(self, consumer: Consumer, message: Message) -> bool:
+    def is_deliverable(self, consumer: Consumer, message: Message) -> bool:
         if not is_expired(message.expires_ns, self._exchange.wall_ns()):
             return True
         self.expired(consumer.group.name, message)
@@ -87,10 +87,10 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
 
     def expired(self, group: str, message: Message) -> None:
         self.metrics_of(message.channel).count("expired")
-        self._bury(group, message, TTL_EXPIRED, None)
+        self._move_to_dead_letters(group, message, TTL_EXPIRED, None)
 
     def dead_letter(self, channel: Channel, evicted: list[Evicted]) -> None:
-        """What admission removed to make room: all of it, also after an inline handler that ends the program."""
+        """Dead-letter the evicted messages: all of them, also after an inline handler that raises SystemExit."""
         failure: BaseException | None = None
         for evicted_item in evicted:
             try:
@@ -105,13 +105,13 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             self.expired("", evicted_item.message)
         else:
             channel.metrics.count("evicted")
-            self._bury("", evicted_item.message, QUEUE_OVERFLOW, None)
+            self._move_to_dead_letters("", evicted_item.message, QUEUE_OVERFLOW, None)
 
     def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         metrics = self.metrics_of(message.channel)
         metrics.count("errors")
         group = consumer.group
-        # No retry can make a payload fit.
+        # A retry cannot help: the body will never have the handler's type.
         unfit = isinstance(error, PayloadMismatch)
         if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
@@ -121,12 +121,13 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
 
     def _retry(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         group = consumer.group
-        log.info("%r failed in group %r and is tried again: %s", message, group.name, described(error))
-        again = message.copy()  # The other groups keep theirs, with their own count.
+        log.info("%r failed in group %r and will be redelivered: %s", message, group.name, described(error))
+        again = message.copy()  # The other groups share the original, with a delivery count of their own.
         again.delivery_count = message.delivery_count + 1
         back = consumer.requeue_back
         delay_ns = consumer.retry.delay_ns(message.delivery_count, self._chance())
-        # Before `delay` and after `undelay`: each retry that the group counts is known here.
+        # Added before `delay`, discarded after `undelay`: `retries` knows every retry that the group counts, so a close
+        # in between does not mistake a retry for a message that is being handled.
         number = self.retries.add(group, delay_ns)
         group.delay()
 
@@ -134,7 +135,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             group.undelay(again, back)
             self.retries.discard(number)
             if group.closed:
-                self.rested(group)
+                self.on_idle(group)
             else:
                 wake(group)
 
@@ -144,23 +145,29 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             due()
 
     def dead(self, group: Group, message: Message, reason: str, error: BaseException) -> None:
-        if not self._bury(group.name, message, reason, error):
+        if not self._move_to_dead_letters(group.name, message, reason, error):
             self.metrics_of(message.channel).count("discarded")
-            log.error("%r failed as a dead letter and is dropped (%s): %s", message, reason, error_text(error))
+            log.error(
+                "%r failed in a dead-letter queue and is discarded (%s): %s",
+                message,
+                reason,
+                error_text(error),
+            )
         if group.metrics is not None:
             self.reply_failure(message, reason, error)
 
-    def _bury(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
-        """Move a message to where its channel's dead letters go, past every bound. False if they go nowhere."""
+    def _move_to_dead_letters(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
+        """Dead-letter a message, past every bound. False if it has no dead-letter queue to go to: it failed in one
+        already, or it expired or was evicted on a channel without dead_letter_channel (core/flow/deadletter.py)."""
         origin = self._exchange.channels.get(message.channel)
         named = None if origin is None else origin.dead_letter_channel
         place = target(message.channel, named or "", reason, was_dead_lettered(message.headers))
         if not place or self.dead_letter_queue is None:
             return False
-        letter = dead_letter(message, place, reason, error, group, self._exchange.wall_ns())
+        dead_message = dead_letter(message, place, reason, error, group, self._exchange.wall_ns())
         self.metrics_of(message.channel).count("dead_lettered")
         log.warning(
-            "%r is a dead letter in %r after %s to group %r (%s): %s",
+            "%r is dead-lettered in %r after %s to group %r (%s): %s",
             message,
             place,
             counted(message.delivery_count, "delivery", "deliveries"),
@@ -169,7 +176,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             described(error),
             exc_info=error if log.isEnabledFor(logging.DEBUG) else None,
         )
-        self._exchange.force(self.dead_letter_queue(place), letter)
+        self._exchange.force(self.dead_letter_queue(place), dead_message)
         return True
 
     # Requests
@@ -180,7 +187,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         if isinstance(result, Coroutine):
             result.close()
             raise HandlerInvalid(
-                f"handler of group {consumer.group.name!r} returned a coroutine that nobody awaits",
+                f"the handler of group {consumer.group.name!r} returned a coroutine, which is not awaited",
                 "declare the handler itself with async def",
             )
         properties = message.properties
@@ -192,9 +199,9 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             self._reply(properties.reply_to, message, result, {})
 
     def _may_answer(self, group: Group, message: Message, result: object) -> bool:
-        """Who listens by a pattern only listens. Where several are asked, one that returns nothing has no answer."""
+        """Whether the result is a reply. A group of a pattern never replies; None replies only for the only group."""
         channel = self._exchange.channels.get(message.channel)
-        alone = channel is None or len(channel.groups) <= 1  # None at all: a group of the store's, see feeds.py.
+        alone = channel is None or len(channel.groups) <= 1  # No group at all: a persistent channel, see pump.py.
         return group.metrics is not None and (result is not None or alone)
 
     def _reply(self, reply_to: str, message: Message, body: object, headers: dict[str, str]) -> None:
@@ -206,10 +213,11 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         try:
             self._exchange.publish(reply_to, body, None, properties)
         except BusError as error:
-            # The asker is gone or overrun. Its request was handled all the same.
-            log.warning("reply to %r could not be published: %s", reply_to, error)
+            # The requester has closed, or its inbox is full. The request was handled, so the message does not fail.
+            log.warning("the reply to %r could not be published: %s", reply_to, error)
 
     def reply_failure(self, message: Message, reason: str, error: BaseException | None) -> None:
+        """Answer a request with its failure, so that the requester need not wait for its timeout."""
         properties = message.properties
         if properties is not None and properties.reply_to is not None:
             self._reply(properties.reply_to, message, None, {"error_reason": reason, "error_text": error_text(error)})

@@ -1,14 +1,18 @@
 # mypyc: compiled
 """The worker pool: a few threads that run the slots of sync handlers.
 
-A thread that finds nothing to do parks on a lock of its own; whoever brings work opens one such lock. Nothing polls.
+    launch ──▶ _ready (claimed slots) ──▶ worker thread: SlotRunner.run ──▶ idle: parked on its own lock
+                                              ▲
+               overseer: adds a thread while work waits and every worker is stuck
 
-A handler that blocks holds its thread, and enough of them would hold up everybody else's. So the pool grows beyond
-its size while work has waited for `PATIENCE_S` with every thread stuck; the extra threads leave when nothing is to do.
+A thread without work parks on a lock of its own; `launch` releases one such lock. Nothing polls.
 
-A system may refuse to start a thread. A publish does not fail for that, its message is admitted: the work waits for the
-threads that run, and where none does, its slot is idle again and its group is remembered. The next thread that starts
-serves those groups, and each publish to one of them, each `drain` and `close` tries to start one.
+A blocking handler occupies its thread, and enough of them would stop all other handlers. So the pool grows beyond its
+size when work has waited for `PATIENCE_S` and every thread is stuck; the extra threads end when there is no more work.
+
+The system may refuse to start a thread. A publish does not fail for that, because its message is admitted: the work
+waits for the running threads. If no thread runs, the slot becomes idle again and its group is remembered. The next
+thread that starts serves those groups; each publish to one of them, each `drain` and `close` tries to start one.
 """
 
 import logging
@@ -30,12 +34,12 @@ from unibus.threads import DaemonThread
 log = logging.getLogger("unibus")
 
 PATIENCE_S: Final = 0.05
-"""Long against a quick handler, short against a stuck one."""
+"""How long work waits before the pool grows: long for a quick handler, short for a stuck one."""
 
 
 @final
 class WorkerPool(HandlerExecutor):
-    """Threads are started when there is first work for them, up to `size`, and a few more as said above."""
+    """Starts threads on demand, up to `size`, and more while all of them are stuck."""
 
     def __init__(self, delivery: SlotRunner, size: int, report: Callable[[BaseException], None]) -> None:
         self.size: i64 = size
@@ -45,12 +49,12 @@ class WorkerPool(HandlerExecutor):
         self._report = report
         self._ready = Ring()
         self._parked: list[LockType] = []
-        self._served: i64 = 0  # Grows whenever a thread takes work: the sign of progress.
+        self._served: i64 = 0  # Grows whenever a thread takes work: the overseer sees progress by it.
         self._alive: list[threading.Thread] = []
-        self._overseer: LockType | None = None  # The lock that it parks on.
+        self._overseer: LockType | None = None  # The lock that the overseer parks on; None: it does not run.
         self._overseer_parked = False
-        self._unserved: list[Group] = []  # Those whose work found no thread.
-        self._is_short = False  # The last thread could not be started, and the log has said so.
+        self._unserved: list[Group] = []  # Groups whose work found no thread.
+        self._is_short = False  # The last thread could not be started, and that was logged.
 
     def launch(self, consumer: Consumer) -> bool:
         if self.stopped:
@@ -66,13 +70,13 @@ class WorkerPool(HandlerExecutor):
         return True
 
     def start(self) -> None:
-        """Go on after a stop. The caller wakes the groups that have messages waiting."""
+        """Work again after a stop. The caller wakes the groups with a backlog."""
         self.stopped = False
 
     def stop(self, timeout_s: float | None, spared: list[threading.Thread]) -> bool:
-        """Let every thread end after its current message. False if one, a daemon, was still busy at the time-out.
+        """Let every thread end after its current message. False if one was still busy at the timeout (it is a daemon).
 
-        Not waited for: this very thread, and those that are `spared` because they wait for the caller.
+        Does not wait for the calling thread, nor for `spared` ones, which wait for the caller (deadlock).
         """
         self.release()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -85,7 +89,7 @@ class WorkerPool(HandlerExecutor):
             return all([thread is me or thread in spared for thread in self._alive])
 
     def release(self) -> None:
-        """Let the threads end without waiting for them. Work that nobody has begun stays in its queues."""
+        """Let the threads end without waiting for them. Messages that no handler has seen stay in their queues."""
         self.stopped = True
         with LOCK:
             parked = self._parked
@@ -97,12 +101,13 @@ class WorkerPool(HandlerExecutor):
         self._dismiss_overseer()
 
     def _check_stop(self) -> None:
-        """After a slot was made ready: a stop in the meantime may have looked before it was there."""
+        """After a slot was put into `_ready`: a stop in between may have emptied `_ready` before that."""
         if self.stopped:
             self._give_up_ready()
 
     def _give_up(self, consumer: Consumer) -> bool:
-        """Its messages wait for the start. False if that has come: it found the slot claimed, and did not wake it."""
+        """The pool is stopped: the messages wait for start(). False if start() came meanwhile: it saw the slot claimed
+        and woke none, so the caller has to."""
         consumer.group.give_up(consumer)
         return self.stopped
 
@@ -116,7 +121,10 @@ class WorkerPool(HandlerExecutor):
         return self._parked.pop() if self._parked else None
 
     def _take(self, lock: LockType) -> Consumer | None:
-        """The next consumer to run; None after the thread was put on the list of the parked."""
+        """The next consumer to run; None after the thread was added to the parked ones.
+
+        Atomic: a launch either finds the thread parked and wakes it, or the thread finds the work.
+        """
         if self._ready.size:
             self._served += 1
             item = self._ready.pop()
@@ -131,7 +139,7 @@ class WorkerPool(HandlerExecutor):
             return [cast(Consumer, self._ready.pop()) for _ in range(self._ready.size)]
 
     def _hire(self) -> bool:
-        """Start a thread, and let it serve those that found none before. False if it could not be started."""
+        """Start a thread, which also serves the groups that found none before. False if it could not be started."""
         with LOCK:
             if self.stopped:
                 return True
@@ -148,19 +156,19 @@ class WorkerPool(HandlerExecutor):
         return True
 
     def _hire_or_put_off(self) -> None:
-        """Work is ready. Without a further thread, those that run do it when they are free; without any, it waits."""
+        """Start a thread for ready work. If that fails, a running thread does the work later; without any it waits."""
         is_hired = False
         try:
             is_hired = self._hire()
         finally:  # Also when Ctrl-C interrupts the start.
             if not is_hired and self.threads:
-                self._call_overseer()  # It tries again while all of them are stuck.
+                self._call_overseer()  # It tries again while all running threads are stuck.
             elif not is_hired:
                 for consumer in self._take_ready():
                     self.put_off(consumer)
 
     def _start(self, thread: DaemonThread) -> None:
-        """It is in `_alive` afterwards, also after Ctrl-C, unless it does not run: then `stop` must not join it."""
+        """Start the thread and list it in `_alive`, also after Ctrl-C, if it runs: `stop` joins exactly those."""
         alive: list[threading.Thread] = [other for other in self._alive if other.is_alive()]
         self._alive = [*alive, thread]
         try:
@@ -174,20 +182,20 @@ class WorkerPool(HandlerExecutor):
             self.report_missing(error)
 
     def report_missing(self, error: RuntimeError) -> None:
-        """Once, until a thread was started again."""
+        """Log that no thread could be started: once, until one was started again."""
         if not self._is_short:
             self._is_short = True
-            log.error("no thread could be started, messages wait for one: %s", error)
+            log.error("no worker thread could be started, messages wait until one can: %s", error)
 
     def put_off(self, consumer: Consumer) -> None:
-        """A claimed slot found no thread. It is idle again, so that the next publish to its group tries once more."""
+        """A claimed slot found no thread: make it idle, so that the next publish to its group tries again."""
         consumer.group.give_up(consumer)
         with LOCK:
             if consumer.group not in self._unserved:
                 self._unserved.append(consumer.group)
 
     def wake_unserved(self) -> None:
-        """Try once more for the groups whose work found no thread."""
+        """Wake the groups whose work found no thread."""
         if self._unserved:
             with LOCK:
                 unserved = self._unserved
@@ -211,21 +219,21 @@ class WorkerPool(HandlerExecutor):
         try:
             again = self._delivery.run(consumer)
         except BaseException as error:
-            # A handler raised SystemExit or the like: the message was settled, the thread goes on.
+            # A handler raised SystemExit or the like: the message was settled, the thread continues.
             self._report(error)
             again = True
         if again and not self.launch(consumer):
             wake(consumer.group)
 
     def _leave(self, lock: LockType) -> bool:
-        """An extra thread ends, unless somebody has just given it work."""
+        """An extra thread ends, unless a launch has just given it work."""
         if lock in self._parked:
             self._parked.remove(lock)
             self.threads -= 1
             return True
         return False
 
-    # The overseer: one thread that only wakes while work waits and all threads are taken.
+    # The overseer: one thread that is awake only while work waits and all workers are busy.
 
     def _call_overseer(self) -> None:
         with LOCK:
@@ -250,7 +258,7 @@ class WorkerPool(HandlerExecutor):
                 self._overseer = None
                 self._overseer_parked = False
                 if lock.locked():
-                    lock.release()  # Whether it is parked or only patient: it sees that it was dismissed.
+                    lock.release()  # Ends both its parking and its PATIENCE_S wait; it then sees the dismissal.
 
     def _oversee(self, lock: LockType) -> None:
         while self._overseer is lock:

@@ -1,10 +1,15 @@
-"""Persistent channels: a channel is a topic of the store, a group on it a durable subscription.
+"""Persistent channels: a channel is a topic of the store, a consumer group on it is a durable subscription.
 
-`publish` stores one copy for each group and answers when that is durable. A group keeps its place when nobody listens:
-its messages wait in the store. Subscribers by pattern, and lossy ones, hear what is published while they are there.
+    publish ──▶ topic ──fan-out──▶ subscription of group A ──SubscriptionPump──▶ handlers of A    at-least-once
+                      ├──────────▶ subscription of group B ──SubscriptionPump──▶ handlers of B    at-least-once
+                      └──once durable──▶ ListenerFanOut ──▶ patterns and lossy groups             only while connected
 
-The way of a publish is in publishing.py. A channel drops nothing that it has stored: it is full when its slowest group
-has `max_queue_size` messages unsettled.
+`publish` stores one copy for each group and answers when that is durable. A group without a running handler keeps its
+position: its messages wait in the store, also over a restart. Subscriptions to a pattern and lossy ones are not
+durable: they get the messages that are published while they exist.
+
+A persistent channel never evicts a stored message, so `drop_old` is not allowed. It is full when its slowest group has
+`max_queue_size` unsettled messages (publishing.py).
 """
 
 from collections.abc import Callable
@@ -49,54 +54,54 @@ _REFUSED = ("dispatch", "requeue", "queue_size")
 
 
 class DurableChannels:
-    """The persistent channels of one bus. `by_default`: every channel is one unless it was made otherwise."""
+    """The persistent channels of one bus. `by_default`: channels are persistent unless their config says otherwise."""
 
     def __init__(
         self,
         queues: Queues,
         exchange: Exchange,
         registry: Registry,
-        places: HandlerExecutors,
+        executors: HandlerExecutors,
         outcomes: BusDeliveryOutcomes,
     ) -> None:
         self.by_default = False
-        self.around: Callable[[Consumer, str], None] | None = None  # Told of each new handler, and may stand around it.
+        self.around: Callable[[Consumer, str], None] | None = None  # Called with each new handler; tracing wraps it.
         self._queues = queues
         self._exchange = exchange
         self._registry = registry
-        self._places = places
+        self._executors = executors
         self._outcomes = outcomes
         self._chosen: dict[str, bool] = {}
         self._configs: dict[str, ChannelConfig] = {}
         self._pumps: dict[str, SubscriptionPump] = {}
         self._subscriptions: list[Subscription] = []
-        listeners = ListenerFanOut(exchange, places.pool, outcomes)
+        listeners = ListenerFanOut(exchange, executors.pool, outcomes)
         self._publishing = Publishing(queues, exchange, registry, listeners)
         with LOCK:
             registry.durable = [*registry.durable, listeners.group]
 
     def takes(self, channel: str) -> bool:
-        """Whether the channel is a persistent one. Replies and the like never are."""
+        """Whether the channel is persistent. Internal channels (replies, dead-letter queues) never are."""
         return self._chosen.get(channel, self.by_default) and not is_internal(channel)
 
     def is_listened_to(self, channel: str) -> bool:
-        """Whether a handler is subscribed to this very channel."""
+        """Whether a handler of this process is subscribed to exactly this channel."""
         return self._listening(channel) > 0
 
     def handlers(self) -> list[tuple[Consumer, str]]:
-        """Whoever holds a user's handler, with the path of its durable subscription."""
+        """The consumers with the users' handlers, each with the path of its durable subscription."""
         return [(inner, pump.entity) for pump in self._pumps.values() for inner in pump.inner.values()]
 
     def _listening(self, channel: str) -> int:
-        """How many of its groups have a handler here."""
+        """How many groups of the channel have a handler in this process."""
         path = subscription_path(channel, "")
         return sum(entity.startswith(path) and len(pump.group.consumers) > 0 for entity, pump in self._pumps.items())
 
     def create(self, name: str, config: ChannelConfig, update: bool) -> bool:
-        """Remember how the channel was made. True if it is a persistent one, which the store then has."""
+        """Remember the config of the channel. True if it is persistent; its topic then exists in the store."""
         persistent = self.by_default if config.persistent is None else config.persistent
         if self._configs.get(name, config) != config and not update:
-            return self._chosen[name]  # The registry refuses it, so nothing may change here.
+            return self._chosen[name]  # The registry will raise ChannelExists: change nothing here.
         if persistent:
             _check_policy(name, config)
             settings: Settings = {"keeps": True}
@@ -104,9 +109,9 @@ class DurableChannels:
                 settings["default_ttl"] = config.ttl
             if config.dedup_window is not None:
                 settings["dedup_window"] = max(config.dedup_window, 20.0)
-            # It may be there already: from a publish that came first, or from an earlier life with other settings.
+            # The topic may exist: from an earlier publish, or from an earlier run with other settings. So update it.
             self._make(TOPIC, name)
-            _settled(self._queues.update(name, settings))
+            _commit_later(self._queues.update(name, settings))
         self._chosen[name] = persistent
         self._configs[name] = config
         return persistent
@@ -114,22 +119,22 @@ class DurableChannels:
     # Publishing
 
     def publish(self, target: Channel, message: Message) -> Publication[Message]:
-        """Store it for every group. An error but StoreFailed means that it was not stored."""
+        """Store the message for every group. After any error but StoreFailed it is certain that it was not stored."""
         return self._publishing.publish(target, [message]).map(lambda _: message)
 
     def publish_now(self, target: Channel, message: Message, may_block: bool) -> Message:
-        """The same without awaiting. Where nobody may block it becomes durable in its own time."""
+        """The same from sync code: waits until it is durable. Without `may_block` it becomes durable a little later."""
         pending = self.publish(target, message)
         return pending.wait() if may_block else message
 
     def publish_many(self, target: Channel, messages: list[Message]) -> Publication[list[Message]]:
-        """All of them or none, in one batch."""
+        """Store all messages or none, in one batch."""
         return self._publishing.publish(target, messages).map(lambda _: messages)
 
     def send(
         self, topic: str, messages: list[Message], commands: list[Send], durability: Durability | None = None
     ) -> Pending[list[object]] | None:
-        """Store what a protocol server sends to a topic. None where no channel of this process has to do with it."""
+        """Store what a protocol server sends to a topic. None if the topic is no channel of this process."""
         if not self.takes(topic):
             return None
         target = self._exchange.channels.get(topic)
@@ -137,17 +142,17 @@ class DurableChannels:
             try:
                 target = self._registry.get_or_make(topic)
             except ChannelNotFound:
-                return None  # A strict bus, where only channels that were created can be heard.
+                return None  # On a strict bus a pattern matches declared channels only.
         return None if target is None else self._publishing.send(target, messages, commands, durability)
 
     def recount(self, topic: str) -> None:
-        """The settings of a channel have changed, or the subscriptions of a topic."""
+        """The settings of a channel or the subscriptions of a topic have changed: count its free places again."""
         self._publishing.recount(topic)
 
     # Subscribing
 
     def wants(self, target: str | Pattern, options: SubscribeOptions) -> bool:
-        """Whether a subscription is a durable one: on one persistent channel, and not lossy."""
+        """Whether a subscription is durable: on one persistent channel by its exact name, and not lossy."""
         pattern = pattern_of(target, options)
         return pattern.kind == EXACT and self.takes(str(pattern.text)) and not options.get("overflow")
 
@@ -165,7 +170,10 @@ class DurableChannels:
         checked_options(plan, concurrency, options)
         refused = [name for name in _REFUSED if name in options]
         if refused:
-            raise ConfigInvalid(f"a persistent channel cannot do {refused[0]}", "leave it out")
+            raise ConfigInvalid(
+                f"option {refused[0]!r} is not available on a persistent channel",
+                "leave it out, or use a channel with persistent=False",
+            )
         pattern = pattern_of(target, options)
         channel = self._registry.get_or_make(str(pattern.text))
         given = options.get("group")
@@ -174,7 +182,7 @@ class DurableChannels:
         self._declare(channel.name, name, retry, options)
         self._publishing.recount(channel.name)
         pump = self._pump(channel, name, options)
-        self._places.abandon_closed_loops()  # What they hold may be for the new handler.
+        self._executors.abandon_closed_loops()  # Requeues their messages, which the new handler may get.
         with LOCK:
             self._check_alone(pump, handler, given)
             consumer = self._consumer(pump, handler, plan, retry, concurrency)
@@ -186,7 +194,7 @@ class DurableChannels:
         return subscription
 
     def _declare(self, channel: str, group: str, retry: RetryPolicy, options: SubscribeOptions) -> None:
-        """The topic and the subscription, made or brought up to date."""
+        """Create the topic and the subscription, or update their settings."""
         after, since_ns = _start(options.get("start"))
         config = self._configs.get(channel)
         self._queues.store.apply([Declare(channel, TOPIC, {})])
@@ -196,8 +204,8 @@ class DurableChannels:
             settings["forward_dead_letters_to"] = config.dead_letter_channel
             kind = TOPIC if self.takes(config.dead_letter_channel) else QUEUE
             self._make(kind, config.dead_letter_channel)
-        _settled(self._queues.store.subscribe_from(Declare(path, SUBSCRIPTION, settings), after, since_ns))
-        _settled(self._queues.update(path, settings))
+        _commit_later(self._queues.store.subscribe_from(Declare(path, SUBSCRIPTION, settings), after, since_ns))
+        _commit_later(self._queues.update(path, settings))
 
     def _pump(self, channel: Channel, name: str, options: SubscribeOptions) -> SubscriptionPump:
         path = subscription_path(channel.name, name)
@@ -218,8 +226,8 @@ class DurableChannels:
         others = [each for each in pump.group.consumers if pump.inner[each.id].handler != handler]
         if given is None and others:
             raise ConfigInvalid(
-                f"two handlers are called {pump.group.name!r}, and would share its messages",
-                "give each a group= of its own, or the same one if they are to compete",
+                f"two handlers have the same name {pump.group.name!r}, which is their group: they would compete",
+                "pass group= to each: different groups both get every message, the same group shares them",
             )
 
     def _consumer(
@@ -230,6 +238,8 @@ class DurableChannels:
         retry: RetryPolicy,
         concurrency: int,
     ) -> Consumer:
+        # Two consumers: the slot runs `outer`, whose handler admits and settles the message in the store
+        # (pump_handlers.py); `inner` has the user's handler and its conversion.
         number = next_number()
         inner = Consumer(number, pump.group, handler, plan.shape)
         inner.convert = plan.convert
@@ -238,31 +248,31 @@ class DurableChannels:
         outer.retry = retry
         outer.concurrency = concurrency
         outer.bus = self._exchange
-        outer.executor = self._places.executor_for(plan)
+        outer.executor = self._executors.executor_for(plan)
         pump.inner[number] = inner
         if self.around is not None:
             self.around(inner, pump.entity)
         return outer
 
     def _cancel(self, subscription: Subscription) -> CancelledHandlers:
-        """Nothing more is handed to it. The durable subscription stays, and keeps its messages."""
+        """Stop the delivery to one handler. The durable subscription and its messages stay in the store."""
         self._registry.check_process()
         consumer = subscription.consumer
         group = consumer.group
         with LOCK:
             group.remove(consumer)
             self._subscriptions = [each for each in self._subscriptions if each is not subscription]
-        tasks = self._places.end_slots(consumer)
-        wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
+        tasks = self._executors.end_slots(consumer)
+        wake_all(group)  # A slot of this consumer may have been woken for a message that it will not take now.
         for pump in list(self._pumps.values()):
             if pump.group is group:
                 pump.inner.pop(subscription.id, None)
-                pump.stop(only_deserted=True)
-        self._outcomes.rested(group)
+                pump.stop(only_if_unrunnable=True)
+        self._outcomes.on_idle(group)
         return CancelledHandlers(tasks)
 
     def unsubscribe(self, wanted: object) -> bool:
-        """By handle, by id, by handler or by channel, as for any other subscription."""
+        """Cancel by handle, id, handler or channel, as for subscriptions in memory. False if none was found."""
         found = [
             each
             for each in self._subscriptions
@@ -279,26 +289,27 @@ class DurableChannels:
         return None
 
     def groups_here(self) -> list[tuple[Group, str]]:
-        """The groups that this bus hands messages of the store to, with the paths of their subscriptions."""
+        """The groups of this bus that get messages from the store, with the paths of their subscriptions."""
         return [(pump.group, pump.entity) for pump in list(self._pumps.values())]
 
     def refuse_blocked(self) -> None:
-        """Blocked publishers get BusClosed."""
+        """Raise BusClosed in all blocked publishers."""
         self._publishing.stop()
 
     def stop(self) -> None:
-        """Claim no more, and release what no handler has seen."""
+        """Claim no more messages, and release those that no handler has seen."""
         self.refuse_blocked()
         for pump in list(self._pumps.values()):
             pump.stop()
 
     def _make(self, kind: int, name: str) -> None:
-        """What the channel consists of in the store; no change if it exists."""
-        _settled(self._queues.store.apply([declaration(kind, name, {}, self._queues.store)]))
+        """Create an entity in the store; no change if it exists."""
+        _commit_later(self._queues.store.apply([declaration(kind, name, {}, self._queues.store)]))
 
 
-def _settled(pending: Pending[list[object]] | Pending[object] | Pending[None] | Pending[int]) -> None:
-    """Let it become durable in its own time. In memory it is true already."""
+def _commit_later(pending: Pending[list[object]] | Pending[object] | Pending[None] | Pending[int]) -> None:
+    """Let a change become durable without waiting for it. In the memory of the store it is effective already, and any
+    publish that depends on it is committed after it."""
     pending.on_done(lambda _: None)
 
 
@@ -306,13 +317,13 @@ def _check_policy(name: str, config: ChannelConfig) -> None:
     if not DROP_POLICIES[config.drop_policy].is_for_stores:
         possible = " or ".join(repr(other) for other, policy in DROP_POLICIES.items() if policy.is_for_stores)
         raise ConfigInvalid(
-            f"channel {name!r} is persistent and drops nothing: it cannot have drop_policy {config.drop_policy!r}",
+            f"persistent channel {name!r} cannot have drop_policy {config.drop_policy!r}: it evicts no stored message",
             f"use {possible}, or persistent=False",
         )
 
 
 def _start(start: object) -> tuple[int, int]:
-    """Where a new group begins: after this sequence, and not before this instant."""
+    """Where a new group starts reading: after this sequence number, and not before this instant."""
     if start is None or start == "end":
         return 2**62, 0
     if start == "beginning":
@@ -321,4 +332,4 @@ def _start(start: object) -> tuple[int, int]:
         return 0, instant_ns(start)
     if isinstance(start, int) and not isinstance(start, bool) and 0 <= start < 2**63:
         return start, 0
-    raise ConfigInvalid(f"start is {start!r}", "use 'beginning', 'end', a sequence or a datetime")
+    raise ConfigInvalid(f"start {start!r} is not valid", "use 'beginning', 'end', a sequence number or a datetime")

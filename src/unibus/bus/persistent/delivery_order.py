@@ -1,16 +1,21 @@
 # mypyc: compiled
-"""Which of the messages that a feed holds may be delivered now: none before one that precedes it.
+"""Delivery order of one pump: no message is delivered before one that precedes it by (priority, sequence).
 
-    store ──claim──▶ on its way ──▶ Group.queue ──▶ slot: admits? ──yes──▶ handler
-      │                  │               ▲                │no
-      └── precedes? ─────┴── precedes? ──┴── held back ◀──┘
+    store ──claim──▶ being claimed ──▶ Group.queue ──▶ slot: admits? ──yes──▶ handler
+      │                  │                 ▲                │no
+      └── precedes? ─────┴── precedes? ────┴── held back ◀──┘
 
-A feed claims ahead, so a message can be in the store that precedes, by (priority, sequence), one that the feed holds:
-an urgent one that came later, or one that failed and went back to its place. A slot asks just before it calls the
-handler. If something precedes its message, the message and all that wait behind it are held back until a claim has
-brought what precedes them. Mostly nothing does, and the question costs one look into the store's memory.
+A pump claims ahead (prefetch). So the store can have a message that precedes one in the pump's memory: an urgent one
+that was published later, or one that failed and is ready again at its old position. A slot asks `admits` just before
+it calls the handler. If a message precedes its own, it holds back its message and all later ones until a claim has
+brought the preceding one. Usually none precedes, and the check costs one lookup in the memory of the store.
 
-Every method is called under the lock of the feed.
+    claim:  begin_claim ──▶ claim_decided (what it brings is known, and is being written) ──▶ end_claim (durable)
+
+The order is best effort against other receivers of the same subscription, and it never stops the group: after a claim
+that brought nothing, the next message is delivered without asking the store (`_trusts_queue`).
+
+The caller of every method holds the lock of the pump.
 """
 
 from typing import Final, final
@@ -21,7 +26,7 @@ from unibus.core.lifecycle.claiming import Claimed
 from unibus.stores.seam.catalog import Catalog
 
 AHEAD: Final = 32
-"""Messages that wait in memory beyond those being handled: enough to hide the time of a claim."""
+"""Prefetch: messages that wait in memory beyond those in-flight. Enough to hide the time that a claim takes."""
 
 Place = tuple[int, int]
 
@@ -30,23 +35,23 @@ _BEFORE_ALL: Final[Place] = (-1, -1)
 
 @final
 class DeliveryOrder:
-    """The order of one feed. `missing` is how many messages of the store precede the one that was held back last."""
+    """The order of one pump. `missing`: how many messages of the store precede the one that was held back last."""
 
     def __init__(self, catalog: Catalog, entity: str, group: Group) -> None:
         self.missing = 0
-        self._wanted = 0  # What was missing when the claim that is on its way began.
+        self._wanted = 0  # The value of `missing` when the open claim began.
         self._catalog = catalog
         self._entity = entity
-        self._group = group  # Knows whether priorities count: slots put back what they did not handle, too.
+        self._group = group  # Its `by_priority` decides the order; slots that requeue a message use it, too.
         self._queue = group.queue
         self._held_back: list[Message] = []
-        self._coming: Place | None = None  # The first message of the claim that is on its way; None: there is none.
-        self._trusts_queue = False  # The last claim was in vain: one message is delivered without a look at the store.
+        self._coming: Place | None = None  # Position of the first message of the open claim; None: no claim is open.
+        self._trusts_queue = False  # The last claim brought nothing: deliver one message without asking the store.
 
     def admits(self, message: Message) -> bool:
-        """Whether the message, just taken from the queue, may be delivered. Else it is held back, or queued again.
+        """Whether the message, which a slot has just popped, may be delivered. Else holds it back, or requeues it.
 
-        The queue is asked too: what precedes the message may have arrived after it was taken.
+        The queue is checked, too: a preceding message may have been queued after the pop.
         """
         level = self._group.level_of(message)
         sequence = message.sequence
@@ -61,13 +66,13 @@ class DeliveryOrder:
             return True
         missing = self._catalog.count_before(self._entity, level, sequence, AHEAD)
         if missing == 0:
-            return True  # `missing` stays: another slot may have held back messages, and be about to claim for them.
+            return True  # Keep `missing`: another slot may have held back messages, and be about to claim for them.
         self.missing = missing
         self._hold_back(message, (level, sequence))
         return False
 
     def _hold_back(self, message: Message, first: Place) -> None:
-        """This message, and those in the queue that do not precede `first`: no slot has to take and return each."""
+        """Hold back this message and all queued ones that do not precede `first`, so that no slot pops each in vain."""
         self._held_back.append(message)
         for waiting in self._queue.drain():
             self._put(waiting, first)
@@ -82,15 +87,15 @@ class DeliveryOrder:
     def _place(self, message: Message) -> Place:
         return (self._group.level_of(message), message.sequence)
 
-    # The claims of the feed, at most one at a time
+    # The claims of the pump, at most one at a time
 
     def begin_claim(self) -> None:
-        """From now on the store may give out messages of which only the answer of the claim tells."""
+        """A claim begins. Until it is decided any message may precede: `count_before` does not see claimed ones."""
         self._coming = _BEFORE_ALL
         self._wanted = self.missing
 
     def claim_decided(self, claimed: list[Claimed]) -> None:
-        """It is known what the claim brings, and that is being written: what precedes it need not wait for that."""
+        """The claimed messages are known and being written: messages that precede them need not wait for the commit."""
         if claimed:
             by_priority = claimed[0].entry.entity.settings.by_priority
             if self._group.by_priority != by_priority:
@@ -101,16 +106,19 @@ class DeliveryOrder:
         self._put_back()
 
     def _reorder(self, by_priority: bool) -> None:
-        """The setting of the subscription is another than before: what is queued gets its place by that."""
+        """The subscription's order was changed: queue the waiting messages by the new one."""
         waiting = self._queue.drain()
         self._group.by_priority = by_priority
         for message in waiting:
             self._put(message, None)
 
     def end_claim(self, messages: list[Message]) -> None:
-        """It brought these. One in vain, because it failed or another receiver was quicker, must not be made again and
-        again: the next message is delivered whatever the store has, so that no state of the store stops the group."""
-        # Not for what was missed only after the claim had begun: the next one brings that.
+        """The claim is durable and brought these messages.
+
+        A claim that brought nothing (it failed, or another receiver was faster) must not be repeated for ever: the next
+        message is delivered without asking the store, so that no state of the store can stop the group.
+        """
+        # Only if messages were missing when the claim began; what was missed later comes with the next claim.
         self._trusts_queue = self._wanted > 0 and not messages
         self.missing = 0
         self._coming = None
@@ -123,6 +131,6 @@ class DeliveryOrder:
             self._put(message, self._coming)
 
     def take_all(self) -> list[Message]:
-        """Remove everything that waits for a slot."""
+        """Remove and return all messages that wait for a slot."""
         held_back, self._held_back = self._held_back, []
         return self._queue.drain() + held_back

@@ -1,7 +1,9 @@
-"""Echoes: what was published to persistent channels, for those who only listen, by pattern or with a lossy queue.
+"""Fan-out of persistent channels to listeners: subscriptions by pattern, and lossy ones.
 
-They have no durable subscription, so nothing is kept for them: each message is delivered from memory, once the store
-has answered for it, and in the order of what the store decided.
+    publish ──▶ store.apply ──▶ Pending ──durable──▶ $listeners group ──▶ worker ──▶ groups of the listeners
+
+Listeners have no durable subscription, so nothing is stored for them. Each message is delivered from memory, after the
+store has committed it (a listener never sees a message that a crash could undo), in the order of the commits.
 """
 
 import asyncio
@@ -25,39 +27,39 @@ log = logging.getLogger("unibus")
 
 
 class ListenerFanOut:
-    """What was published to persistent channels, for those who only listen: once it is durable, and in order.
+    """Delivers published messages to listeners once they are durable, in order.
 
-    Filters and inline handlers are code of the user. They run on a worker, where they can hold up no commit.
+    Filters and inline handlers are code of the user: they run on a worker, where they cannot delay a commit.
     """
 
     def __init__(self, exchange: Exchange, workers: HandlerExecutor, outcomes: BusDeliveryOutcomes) -> None:
         self.group = Group(next_number(), "$listeners", 0)
-        self.group.metrics = ChannelMetrics()  # Not shown: the channel counts the listeners that were called.
+        self.group.metrics = ChannelMetrics()  # Internal: the channel's own metrics count the deliveries to listeners.
         self._exchange = exchange
         self._outcomes = outcomes
         self._lock = threading.RLock()
         self._waiting: deque[tuple[Pending[list[object]], list[Message]]] = deque()
-        consumer = Consumer(next_number(), self.group, self._tell, TAKES_MESSAGE)
+        consumer = Consumer(next_number(), self.group, self._deliver, TAKES_MESSAGE)
         consumer.executor = workers
         consumer.bus = exchange
         self.group.add(consumer)
 
     def are_wanted(self, target: Channel) -> bool:
-        """Whether there is a listener now. That the channel was created does not count: the store is what keeps."""
+        """Whether the channel has a listener now. That it is declared does not count: the store keeps its messages."""
         if target.routes_version != self._exchange.version:
             self._exchange.refresh(target)
         return len(target.routes) > 0
 
     def follow(self, pending: Pending[list[object]], messages: list[Message]) -> None:
-        """Let the listeners hear these after the answer. Calls come in the order of what the store decided."""
+        """Deliver the messages to listeners after the commit. Called in the order of the store's decisions."""
         copies = [message.fresh() for message in messages]
         with self._lock:
             self._waiting.append((pending, copies))
-            self.group.delayed = len(self._waiting)  # The bus is not quiet until they were heard.
+            self.group.delayed = len(self._waiting)  # drain() waits until they are delivered.
         pending.on_done(self._answered)
 
     def _answered(self, answered: Pending[list[object]]) -> None:
-        """Those in front whose answers are there, and no others: an answer may overtake the one before it."""
+        """Queue the messages at the front whose commit is known. Only those: one answer may overtake an earlier one."""
         with self._lock:
             while self._waiting and self._waiting[0][0].done:
                 pending, messages = self._waiting.popleft()
@@ -65,30 +67,30 @@ class ListenerFanOut:
                     self.group.queue.append(message, 0)
             self.group.delayed = len(self._waiting)
         wake(self.group)
-        self._outcomes.rested(self.group)
+        self._outcomes.on_idle(self.group)
 
-    def _tell(self, message: Message) -> object:
+    def _deliver(self, message: Message) -> object:
         target = self._exchange.channels.get(message.channel)
         if target is None:
-            return UNANSWERED  # Unused for long, and evicted for newer channels.
+            return UNANSWERED  # The registry has removed the unused channel.
         try:
-            if not self.are_wanted(target) or self._heard(target, message) > DUPLICATE:
+            if not self.are_wanted(target) or self._post(target, message) > DUPLICATE:
                 target.metrics.count("published")
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            log.warning("%s: a listener raised at %s: %s", message.channel, message.id, described(error))
+            log.warning("a listener of %r raised for message %s: %s", message.channel, message.id, described(error))
             for group in target.routes:
-                wake_all(group)  # It may have kept the others from being woken.
+                wake_all(group)  # The exception may have prevented the wake-ups of the other groups.
         return UNANSWERED
 
-    def _heard(self, target: Channel, message: Message) -> int:
+    def _post(self, target: Channel, message: Message) -> int:
         if target.bucket is None:
             return self._exchange.post(target, message)
-        self._exchange.force(target, message)  # It has paid for its rate.
+        self._exchange.force(target, message)  # Its publish has already spent a token of the rate limit.
         return FULL
 
 
 def _stored(pending: Pending[list[object]], messages: list[Message]) -> list[Message]:
-    """Those of them that were stored: none after an error, and no duplicates."""
+    """The messages that were stored: none after an error, and no duplicates."""
     if pending.error is not None:
         return []
     duplicates = [isinstance(each, SendResult) and each.duplicate for each in pending.value]

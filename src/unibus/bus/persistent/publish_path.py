@@ -1,7 +1,8 @@
-"""The ways that a publish and a subscription can take other than the short one through the memory of the bus.
+"""The interface of publish paths other than the direct one through memory.
 
-A bus in memory has none, and `publish` looks at nothing but that. A bus with a store has its DurableChannels. A bus
-that is traced has one that stands around both.
+bus in memory       no PublishPath: `publish` checks only that
+bus with a store    DurableChannels
+traced bus          a wrapper around either of them (otel/)
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from unibus.stores.seam.pending import Pending
 
 
 class PublishPath(Protocol):
-    """See DurableChannels for what each promises."""
+    """DurableChannels documents the contract of each method."""
 
     def takes(self, channel: str) -> bool: ...
 
@@ -52,6 +53,6 @@ class PublishPath(Protocol):
 
 def cannot_persist(name: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"channel {name!r} cannot be persistent: the bus keeps its messages in memory",
-        "give it a store: MessageBus('sqlite:///bus.db'), or persistence_path=",
+        f"channel {name!r} cannot be persistent: the bus has no store",
+        "open the bus with one: MessageBus('sqlite:///bus.db'), or persistence_path=",
     )

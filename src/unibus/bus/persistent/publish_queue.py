@@ -1,8 +1,13 @@
-"""Waiting for room on a persistent channel whose drop_policy is `block`: a line, first come, first served.
+"""Backpressure on a persistent channel with drop_policy `block`: blocked publishes, first come, first served.
 
-In memory a publisher waits itself (room.py), and what it publishes is admitted by the way. Here a publish gives the
-answer of a store, which need not be waited for. So the line does the waiting: whoever settles a message lets the first
-of the line try again, in its own thread. No lock is held meanwhile.
+    publish ──no free place──▶ PublishQueue ──▶ BlockedResult, which the caller may await or not
+                                   │ a message is settled: `advance` tries the first blocked publish
+                                   ▼
+                               store.apply ──durable──▶ the BlockedResult is resolved
+
+In memory a blocked publisher waits itself and then posts (pubsub/backpressure.py). Here a publish returns the answer of
+a store, which the caller may ignore. So the queue waits in its place: the thread that settles a message stores the
+first blocked publish. No lock is held while it does.
 """
 
 import asyncio
@@ -24,28 +29,28 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 LOOK_AGAIN_NS: Final = 1_000_000_000
-"""A line is told of every settlement of its own process. Room that comes otherwise, when messages expire or a group is
-deleted, is found so often."""
+"""A queue is notified of every settlement in its own process. Places that become free otherwise (messages expire, a
+group is deleted) are found by this poll."""
 
 
 def queue_full(target: Channel, messages: list[Message]) -> QueueFull:
     return QueueFull(
-        f"channel {target.name!r} has a group with {target.stored_max} unsettled messages, its bound",
-        "slow down, raise max_queue_size, add workers, end a group that nobody needs, or choose drop_policy 'block'",
+        f"channel {target.name!r} is full: a group has {target.stored_max} unsettled messages (max_queue_size)",
+        "publish more slowly, add workers, delete unused groups, raise max_queue_size, or use drop_policy 'block'",
         messages[0] if len(messages) == 1 else messages,
     )
 
 
 class BlockedPublish:
-    """A publish that stands in line. `admit` tries to store it; None says that there is no room yet."""
+    """A publish that waits for a free place. `admit` tries to store it, and returns None while the channel is full."""
 
     def __init__(self, messages: list[Message], admit: Callable[[], Pending[list[object]] | None]) -> None:
         self.messages = messages
         self.admit = admit
         self.outcome = CommitResult(None)
         self.answer: Pending[list[object]] = Pending([], self.outcome)
-        self.is_wanted = True  # False when it left the line while it was being tried.
-        self.is_asked_for = False
+        self.is_wanted = True  # False if the caller gave up while `admit` was running.
+        self.is_asked_for = False  # A caller awaits the result: an error reaches it and need not be logged.
 
     def stored(self, pending: Pending[list[object]]) -> None:
         failed = pending.error is not None
@@ -53,54 +58,59 @@ class BlockedPublish:
 
 
 class PublishQueue:
-    """Those who wait for room on one channel: first come, first served. It belongs to no thread and no loop."""
+    """The blocked publishes of one channel, first come, first served. May be used from any thread and event loop."""
 
     def __init__(self, target: Channel, timers: Timers) -> None:
         self._target = target
         self._timers = timers
         self._lock = threading.Lock()
-        self._places: deque[BlockedPublish] = deque()
-        self._calls = 0  # To look whether there is room, since somebody began to.
+        self._waiting: deque[BlockedPublish] = deque()
+        self._calls = 0  # Calls of `advance` since one of them began to work; 0: none works.
         self._looks_again = False
-        self._is_over = False  # Nobody makes room any more.
+        self._is_over = False  # The bus is closed: no place will become free.
 
     def is_waiting(self) -> bool:
-        return bool(self._places) or self._calls > 0
+        """Whether publishes are blocked, or being tried: a new publish has to queue behind them."""
+        return bool(self._waiting) or self._calls > 0
 
-    def join(self, place: BlockedPublish, timeout_s: float | None) -> None:
+    def join(self, blocked: BlockedPublish, timeout_s: float | None) -> None:
         with self._lock:
-            self._places.append(place)
+            self._waiting.append(blocked)
         if timeout_s is not None:
-            self._timers.after(round(timeout_s * 1e9), partial(self.refuse, place))
+            self._timers.after(round(timeout_s * 1e9), partial(self.refuse, blocked))
         self._look_again_later()
-        self.advance()  # What was settled since it was refused has told nobody.
+        self.advance()  # A message may have been settled between the failed admission and the append above.
 
-    def refuse(self, place: BlockedPublish) -> None:
-        """Let it go with QueueFull, at its time-out. One that is stored, or has left, is left alone."""
-        if self.leave(place):
-            self._refused(place, queue_full(self._target, place.messages))
+    def refuse(self, blocked: BlockedPublish) -> None:
+        """Fail a blocked publish with QueueFull, at its timeout. No effect if it was stored or has left."""
+        if self.leave(blocked):
+            self._refused(blocked, queue_full(self._target, blocked.messages))
 
-    def leave(self, place: BlockedPublish) -> bool:
-        """Stand in line no longer. False if it has left already."""
+    def leave(self, blocked: BlockedPublish) -> bool:
+        """Remove a blocked publish. False if it is not in the queue any more."""
         with self._lock:
-            if place not in self._places:
-                place.is_wanted = False  # If it is being tried right now, and in vain, that will see it.
+            if blocked not in self._waiting:
+                blocked.is_wanted = False  # If another thread is trying it in vain right now, that does not requeue it.
                 return False
-            self._places.remove(place)
-        self.advance()  # Those behind it may want less room.
+            self._waiting.remove(blocked)
+        self.advance()  # A smaller batch behind it may fit.
         return True
 
-    def _refused(self, place: BlockedPublish, error: BaseException) -> None:
+    def _refused(self, blocked: BlockedPublish, error: BaseException) -> None:
         if isinstance(error, BusError):
-            self._target.metrics.count_refusal(error, len(place.messages))
-        if not place.is_asked_for:
-            log.warning("nobody waits for a publish that was refused: %s", error)
-        place.outcome.decide(lambda: error)
+            self._target.metrics.count_refusal(error, len(blocked.messages))
+        if not blocked.is_asked_for:
+            log.warning("a publish that was not awaited has failed: %s", error)
+        blocked.outcome.decide(lambda: error)
 
     def advance(self) -> None:
-        """Let those in front go as long as there is room. What comes while somebody is at it is not forgotten."""
+        """Store the first publishes while they fit.
+
+        Only one thread works at a time; a call meanwhile is counted in `_calls` and makes that thread try again, so no
+        place that becomes free is missed.
+        """
         with self._lock:
-            if not self._places and not self._calls:
+            if not self._waiting and not self._calls:
                 return
             self._calls += 1
             if self._calls > 1:
@@ -115,7 +125,7 @@ class PublishQueue:
     def _advance(self) -> None:
         seen = 1
         while True:
-            while self._first_went():
+            while self._admit_first():
                 pass
             with self._lock:
                 if seen == self._calls:
@@ -123,35 +133,36 @@ class PublishQueue:
                     return
                 seen = self._calls
 
-    def _first_went(self) -> bool:
+    def _admit_first(self) -> bool:
+        """Try the first publish. False if the queue is empty or the channel is still full."""
         with self._lock:
-            if not self._places:
+            if not self._waiting:
                 return False
-            place = self._places.popleft()
+            blocked = self._waiting.popleft()
         try:
-            pending = place.admit()
+            pending = blocked.admit()
         except StoreFull:
-            pending = None  # No room in the store is no room in the channel: it is looked for again.
+            pending = None  # A full store counts as a full channel: it is tried again later.
         except Exception as error:
-            self._refused(place, error)
+            self._refused(blocked, error)
             return True
         except BaseException:
-            self._refused(place, self._interrupted())
+            self._refused(blocked, self._interrupted())
             raise
         if pending is not None:
-            pending.on_done(place.stored)
+            pending.on_done(blocked.stored)
             return True
         with self._lock:
-            if place.is_wanted and not self._is_over and self._may_wait(place):
-                self._places.appendleft(place)
+            if blocked.is_wanted and not self._is_over and self._may_wait(blocked):
+                self._waiting.appendleft(blocked)
                 return False
-        self._refused(place, self._closed() if self._is_over else queue_full(self._target, place.messages))
+        self._refused(blocked, self._closed() if self._is_over else queue_full(self._target, blocked.messages))
         return True
 
-    def _may_wait(self, place: BlockedPublish) -> bool:
+    def _may_wait(self, blocked: BlockedPublish) -> bool:
         """Whether it may be admitted in time: the settings of the channel may have changed since it came."""
         bound = self._target.stored_max
-        return self._target.waits and (bound == 0 or len(place.messages) <= bound)
+        return self._target.waits and (bound == 0 or len(blocked.messages) <= bound)
 
     def _look_again_later(self) -> None:
         if not self._looks_again:
@@ -161,16 +172,16 @@ class PublishQueue:
     def _look_again(self) -> None:
         self._looks_again = False
         self.advance()
-        if self._places:
+        if self._waiting:
             self._look_again_later()
 
     def close(self) -> None:
         with self._lock:
             self._is_over = True
-            places = list(self._places)
-            self._places.clear()
-        for place in places:
-            self._refused(place, self._closed())
+            waiting = list(self._waiting)
+            self._waiting.clear()
+        for blocked in waiting:
+            self._refused(blocked, self._closed())
 
     def _interrupted(self) -> StoreFailed:
         return StoreFailed(
@@ -179,39 +190,39 @@ class PublishQueue:
 
     def _closed(self) -> BusClosed:
         return BusClosed(
-            f"the bus was closed; nothing was published to {self._target.name!r}", "publish before close()"
+            f"the bus was closed: nothing was published to {self._target.name!r}", "publish before close()"
         )
 
 
 class BlockedResult(Generic[T]):
-    """The answer to a publish that waits for room, for loops and for threads. Who is cancelled leaves the line."""
+    """The result of a blocked publish, for tasks and threads. A cancelled waiter removes its publish from the queue."""
 
-    def __init__(self, line: PublishQueue, place: BlockedPublish) -> None:
-        self._line = line
-        self._place = place
+    def __init__(self, queue: PublishQueue, blocked: BlockedPublish) -> None:
+        self._queue = queue
+        self._blocked = blocked
 
     def map(self, view: Callable[[T], U]) -> "BlockedResult[U]":
-        self._place.answer.map(cast("Callable[[list[object]], object]", view))
+        self._blocked.answer.map(cast("Callable[[list[object]], object]", view))
         return cast("BlockedResult[U]", self)
 
     def on_done(self, call: "Callable[[Pending[list[object]]], None]") -> None:
-        self._place.answer.on_done(call)
+        self._blocked.answer.on_done(call)
 
     def __await__(self) -> Generator[Any, None, T]:
-        self._place.is_asked_for = True
+        self._blocked.is_asked_for = True
         try:
-            return cast(T, (yield from self._place.answer.__await__()))
+            return cast(T, (yield from self._blocked.answer.__await__()))
         except asyncio.CancelledError:
-            self._line.leave(self._place)
+            self._queue.leave(self._blocked)
             raise
 
     def wait(self, timeout_s: float | None = None) -> T:
-        """Block this thread, unless an event loop runs in it: there no room is QueueFull."""
-        self._place.is_asked_for = True
+        """Block this thread until the publish is durable. If an event loop runs in it, raises QueueFull instead."""
+        self._blocked.is_asked_for = True
         if asyncio._get_running_loop() is not None:
-            self._line.refuse(self._place)
+            self._queue.refuse(self._blocked)
         try:
-            return cast(T, self._place.answer.wait(timeout_s))
+            return cast(T, self._blocked.answer.wait(timeout_s))
         except KeyboardInterrupt:
-            self._line.leave(self._place)
+            self._queue.leave(self._blocked)
             raise

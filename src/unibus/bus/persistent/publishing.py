@@ -1,17 +1,21 @@
 # mypyc: compiled
-"""The way of a publish into a persistent channel: rate, room, store, and those who only listen.
+"""Publishing to a persistent channel: rate limit, free places, store, listeners.
 
-    publish ─▶ rate, room ─▶ store ─▶ answer ─▶ those who only listen
-                    │ none, and the policy is `block`
+    publish ─▶ rate limit, free places ─▶ store.apply ─▶ durable ─▶ ListenerFanOut
+                    │ full, and drop_policy is `block`
                     ▼
-                  Line ─▶ whatever settles a message lets the first one try again
+               PublishQueue ─▶ each settlement lets the first blocked publish try again
 
-Everything is looked at before anything is stored, so that a refusal leaves no trace. What a protocol server sends to
-the topic of a channel comes the same way, but never waits for room.
+Invariant: everything is checked before anything is stored, so a rejected publish leaves no trace. Checks, `apply` and
+the order of listeners are one step under `_deciding`: listeners get messages in the order in which the store has
+decided. Messages that a protocol server sends to the topic of a channel take the same path, but never block.
+
+Counting all groups for each publish would be slow, so a channel has an allowance (`_left`): it is counted once, each
+stored message spends one, and it is counted again when it is used up. Settlements in between are not credited, so it is
+rather too small than too large.
 """
 
 import asyncio
-import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +24,7 @@ from typing import Final, TypeVar
 from unibus.bus.persistent.listeners import ListenerFanOut
 from unibus.bus.persistent.publish_queue import BlockedPublish, BlockedResult, PublishQueue, queue_full
 from unibus.bus.pubsub.channel import Channel
-from unibus.bus.pubsub.exchange import Exchange
+from unibus.bus.pubsub.exchange import Exchange, rate_limited
 from unibus.bus.pubsub.registry import Registry
 from unibus.bus.queues.operations import Queues
 from unibus.bus.queues.transactions import Transaction, current
@@ -28,7 +32,7 @@ from unibus.core.envelope.message import Message
 from unibus.core.lifecycle.commands import Send, SendResult
 from unibus.core.lifecycle.envelope import send_of
 from unibus.core.lifecycle.state.entity import KIND_NAMES, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
-from unibus.errors import BusError, RateLimited
+from unibus.errors import BusError
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import EntityInfo, Store
@@ -37,23 +41,23 @@ T = TypeVar("T")
 _ALL: Final = 2**31
 
 Publication = Pending[T] | BlockedResult[T]
-"""What a publish gives: the store's answer, or one that waits for room first."""
+"""The result of a publish: the store's answer, or one that waits for a free place first."""
 
 
 class Publishing:
-    """The way into the store: all is looked at before anything is stored, and a refusal leaves no trace."""
+    """Stores publishes of one bus. All checks come before the store's apply: a rejected publish leaves no trace."""
 
     def __init__(self, queues: Queues, exchange: Exchange, registry: Registry, listeners: ListenerFanOut) -> None:
         self._queues = queues
         self._exchange = exchange
         self._registry = registry
         self._listeners = listeners
-        self._deciding = threading.RLock()  # From the look at rate and room to the place among the echoes.
-        # So many messages a channel holds, at most; counted again when they leave no place. Compared with the bound of
-        # the moment, so that a new one holds at once.
+        self._deciding = threading.RLock()  # Held from the checks until the message has its position for listeners.
+        # A channel holds at most this many unsettled messages; counted again when they leave no free place. Compared
+        # with the current bound, so that a new bound holds at once.
         self._held: dict[str, int] = {}
-        self._promised: dict[str, int] = {}  # So many stand in transactions that are open.
-        self._lines: dict[str, PublishQueue] = {}
+        self._promised: dict[str, int] = {}  # Messages in open transactions, which will need a place.
+        self._publish_queues: dict[str, PublishQueue] = {}
 
     def publish(self, target: Channel, messages: list[Message]) -> Publication[list[object]]:
         try:
@@ -64,38 +68,38 @@ class Publishing:
                 return self._collect(transaction, target, messages, commands)
             if not commands:
                 return resolved([])
-            line = self._lines.get(target.name) if target.waits else None
-            if line is None or not line.is_waiting() or not self._count_new(commands):
+            queue = self._publish_queues.get(target.name) if target.waits else None
+            if queue is None or not queue.is_waiting() or not self._count_new(commands):
                 pending = self._admit(target, messages, commands)
                 if pending is not None:
                     return pending
-            return self._stand_in_line(target, messages, commands)
+            return self._block(target, messages, commands)
         except BusError as error:
             target.metrics.count_refusal(error, len(messages))
             raise
 
     def _admit(self, target: Channel, messages: list[Message], commands: list[Send]) -> Pending[list[object]] | None:
-        """Store them. None where there is no room."""
+        """Store the messages. None if the channel is full."""
         with self._deciding:
             needed = self._needed(target, commands)
             self._check_rate(target, needed)
-            if not self._has_room(target, needed):
+            if not self._has_space(target, needed):
                 return None
             pending = self._queues.store.apply(commands)
             self._pay_stored(target, pending)
             unrouted = self._published(target, messages, pending)
-        self._report(target, unrouted)  # Not under the lock: a handler of the log is code of the user's.
+        self._report(target, unrouted)  # Not under the lock: a log handler is code of the user.
         return pending
 
     def _collect(
         self, transaction: Transaction, target: Channel, messages: list[Message], commands: list[Send]
     ) -> Pending[list[object]]:
-        """Inside of a transaction: stored with it, and heard by those who only listen once it is committed."""
+        """Inside a transaction: the messages are stored with its commit, and listeners get them after it."""
         with self._deciding:
             needed = self._count_new(commands)
             self._check_rate(target, needed)
-            if not self._has_room(target, needed):
-                raise queue_full(target, messages)  # It cannot wait: room may be made by its own end only.
+            if not self._has_space(target, needed):
+                raise queue_full(target, messages)  # No blocking: only the end of this transaction may free a place.
             self._pay(target, needed)
             self._promise(target.name, needed)
         results = [SendResult(target.name, 0, message.id, False) for message in messages]
@@ -113,14 +117,14 @@ class Publishing:
             self._promised[channel] = self._promised.get(channel, 0) + count
 
     def _needed(self, target: Channel, commands: list[Send]) -> int:
-        """For how many of them there has to be rate and room: duplicates need none.
+        """How many tokens and places the batch needs: duplicates need none.
 
-        Duplicate detection is asked only where all of them together would be refused.
+        Duplicates are counted only if the whole batch would be rejected otherwise: that lookup is slow.
         """
         count = len(commands)
         bucket = target.bucket
         has_rate = bucket is None or bucket.has(count, self._exchange.monotonic_ns())
-        return count if has_rate and self._has_room(target, count) else self._count_new(commands)
+        return count if has_rate and self._has_space(target, count) else self._count_new(commands)
 
     def _count_new(self, commands: list[Send]) -> int:
         return self._queues.store.catalog.count_new(commands)
@@ -129,13 +133,9 @@ class Publishing:
         now_ns = self._exchange.monotonic_ns()
         bucket = target.bucket
         if bucket is not None and not bucket.has(count, now_ns):
-            wait_s = bucket.wait_s(count, now_ns)
-            hint = (
-                f"try again in {wait_s:.3f} s" if math.isfinite(wait_s) else "more than its burst: send fewer at once"
-            )
-            raise RateLimited(f"channel {target.name!r} is over its rate", hint, wait_s)
+            raise rate_limited(target.name, bucket.wait_s(count, now_ns))
 
-    def _has_room(self, target: Channel, count: int) -> bool:
+    def _has_space(self, target: Channel, count: int) -> bool:
         if not target.stored_max or not count:
             return True
         held = self._held.get(target.name)
@@ -146,7 +146,7 @@ class Publishing:
         return held + count <= target.stored_max
 
     def _pay_stored(self, target: Channel, pending: Pending[list[object]]) -> None:
-        """For what was stored: a duplicate spends neither rate nor room."""
+        """Spend tokens and places for the stored messages; a duplicate costs neither."""
         if target.bucket is not None or target.stored_max:
             stored = [each for each in pending.value or [] if isinstance(each, SendResult) and not each.duplicate]
             self._pay(target, len(stored))
@@ -158,9 +158,9 @@ class Publishing:
             self._held[target.name] += count
 
     def _published(self, target: Channel, messages: list[Message], pending: Pending[list[object]]) -> int:
-        """Count them, and let listeners hear them. Gives how many no subscriber takes."""
+        """Count the messages and pass them to listeners. Returns how many no subscriber takes."""
         fresh: list[SendResult] = []
-        for message, result in zip(messages, pending.value or [], strict=False):  # A store that failed gives none.
+        for message, result in zip(messages, pending.value or [], strict=False):  # A failed store gives no results.
             assert isinstance(result, SendResult)
             message.sequence = result.sequence
             if result.duplicate:
@@ -179,17 +179,17 @@ class Publishing:
     def send(
         self, target: Channel, messages: list[Message], commands: list[Send], durability: Durability | None = None
     ) -> Pending[list[object]]:
-        """Store what a protocol server sends to the topic of this channel: by the same rules, but never waiting."""
+        """Store messages that a protocol server sends to the topic of this channel: same rules, but never blocks."""
         try:
             with self._deciding:
                 needed = self._needed(target, commands)
                 self._check_rate(target, needed)
-                if not self._has_room(target, needed):
+                if not self._has_space(target, needed):
                     raise queue_full(target, messages)
                 pending = self._queues.store.apply(commands, durability)
                 self._pay_stored(target, pending)
                 if self._listeners.are_wanted(target):
-                    self._listeners.follow(pending, messages)  # In the order of decisions: under the same lock.
+                    self._listeners.follow(pending, messages)  # Under the lock: in the order of the store's decisions.
                     return pending
         except BusError as error:
             target.metrics.count_refusal(error, len(messages))
@@ -203,45 +203,43 @@ class Publishing:
             target.metrics.count("duplicate")
         self._report(target, _count(target, [each for each in sent if not each.duplicate]))
 
-    # Room
+    # Backpressure
 
-    def _stand_in_line(
-        self, target: Channel, messages: list[Message], commands: list[Send]
-    ) -> BlockedResult[list[object]]:
+    def _block(self, target: Channel, messages: list[Message], commands: list[Send]) -> BlockedResult[list[object]]:
         timeout_s = self._registry.config_of(target.name).block_timeout
         blocks = target.waits and len(messages) <= target.stored_max and timeout_s != 0
         if not blocks:
             raise queue_full(target, messages)
         with self._deciding:
-            line = self._lines.setdefault(target.name, PublishQueue(target, self._queues.timers))
+            queue = self._publish_queues.setdefault(target.name, PublishQueue(target, self._queues.timers))
         self._queues.renewals.on_settled = self._on_settled
-        place = BlockedPublish(messages, lambda: self._admit(target, messages, commands))
-        line.join(place, timeout_s)
+        blocked = BlockedPublish(messages, lambda: self._admit(target, messages, commands))
+        queue.join(blocked, timeout_s)
         if self._exchange.closed:
-            line.close()  # Nobody makes room any more, and whoever closed the bus may not have seen it.
-        return BlockedResult(line, place)
+            queue.close()  # close() may have passed before the join: no place becomes free, it would wait for ever.
+        return BlockedResult(queue, blocked)
 
     def recount(self, channel: str) -> None:
-        """How much room there is may have changed: other settings, or a group that is new."""
+        """The number of free places may have changed (new settings or groups): drop the allowance and try again."""
         with self._deciding:
             self._held.pop(channel, None)
-        self.made_room(channel)
+        self.advance(channel)
 
-    def made_room(self, channel: str) -> None:
-        line = self._lines.get(channel)
-        if line is not None:
-            line.advance()
+    def advance(self, channel: str) -> None:
+        queue = self._publish_queues.get(channel)
+        if queue is not None:
+            queue.advance()
 
     def _on_settled(self, entity: str) -> None:
-        self.made_room(entity.rpartition(f"/{SUBSCRIPTIONS}/")[0])
+        self.advance(entity.rpartition(f"/{SUBSCRIPTIONS}/")[0])
 
     def stop(self) -> None:
-        for line in list(self._lines.values()):
-            line.close()
+        for queue in list(self._publish_queues.values()):
+            queue.close()
 
 
 def call_when_done(pending: Pending[T], call: Callable[[Pending[T]], None]) -> None:
-    """On the running loop, so that nothing is committed earlier for this; without a loop in the thread that commits."""
+    """Call on the running loop, so that this forces no earlier commit; without a loop, in the committing thread."""
     loop = asyncio._get_running_loop()
     if loop is None or pending.done:
         pending.on_done(call)
@@ -250,7 +248,7 @@ def call_when_done(pending: Pending[T], call: Callable[[Pending[T]], None]) -> N
 
 
 def _count(target: Channel, fresh: list[SendResult]) -> int:
-    """What the store has taken for a group, or for the first one, and what no group takes. Gives the latter."""
+    """Count stored messages as published, unrouted or duplicate. Returns how many are unrouted."""
     unrouted = 0
     for result in fresh:
         if result.is_forwarded_duplicate:
@@ -262,7 +260,7 @@ def _count(target: Channel, fresh: list[SendResult]) -> int:
 
 
 def _command(target: Channel, message: Message) -> Send:
-    """What stores a message, no longer than its channel allows."""
+    """The command that stores a message; its TTL is at most that of the channel."""
     command = send_of(message, target.name)
     command.makes = TOPIC
     if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
@@ -271,7 +269,7 @@ def _command(target: Channel, message: Message) -> Send:
 
 
 def groups_of(store: Store, channel: str) -> list[EntityInfo]:
-    """The durable subscriptions of a channel; the channel itself as long as it has none, and keeps."""
+    """The durable subscriptions of a channel; the topic itself while it has none and keeps messages for the first."""
     catalog = store.catalog
     topic = catalog.find(channel)
     if topic is None or topic.name != channel:
@@ -282,7 +280,7 @@ def groups_of(store: Store, channel: str) -> list[EntityInfo]:
 
 
 def unsettled(info: EntityInfo) -> int:
-    """What a group has not settled yet. What a channel keeps waits for its first group; what is scheduled does not."""
+    """The unsettled messages of a group. A topic without groups counts only those it keeps for the first one."""
     if info.kind == KIND_NAMES[TOPIC]:
         return info.active
     return info.active + info.locked + info.scheduled + info.deferred

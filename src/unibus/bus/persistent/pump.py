@@ -1,17 +1,25 @@
 # mypyc: compiled
-"""From a durable subscription into a group of the bus: claims messages for handlers that are free, and settles them.
+"""The pump of one durable subscription: claims messages for free handlers, keeps their locks, and settles them.
 
-    store ──claim──▶ Feed ──▶ Group.queue ──▶ slot ──▶ handler
-      ▲                                                   │ returned: complete   raised: abandon with delay,
-      └───────────────────────settle──────────────────────┘                     or dead letter
+    store ──claim──▶ SubscriptionPump ──▶ Group.queue ──▶ slot ──▶ handler
+      ▲                                                              │ returned: complete
+      │                                                              │ raised: abandon with a delay, or dead-letter
+      └─────────────────────────────settle───────────────────────────┘
 
-A feed claims a few messages ahead and keeps their locks until they are settled. It delivers in the order of the store,
-also where that has a message which precedes what the feed holds (delivery_order.py). A lock that ends before a handler
-was called is noticed at the hand-over: no handler starts on a message that another receiver may have by now. No caller
-waits until a settlement is durable: if the process dies before that, the message is redelivered.
+Delivery is at-least-once. The pump claims a few messages ahead (prefetch) and renews their locks until they are
+settled. It delivers in the order of the store (delivery_order.py).
 
-What a slot calls is in feed_handlers.py. Those who only listen, by pattern or with a lossy queue, have no subscription:
-see echoes.py.
+Fencing: a lock can end before its handler is called, and another receiver may have the message then. `admit` checks for
+that, so no handler starts under a lost lock; an async handler that runs is cancelled when its lock is lost.
+
+Crashes: no caller waits until a settlement is durable. If the process is killed before that, the lock expires and the
+message is redelivered; `idempotent=True` stores the processed id in the same batch as the completion.
+
+`group.delayed` makes drain() and close() wait for work that is in neither the queue nor a handler: an open claim,
+messages that are being released, pending retries (`_mark_busy`).
+
+Slots call the functions of pump_handlers.py. Listeners (patterns, lossy subscriptions) have no durable subscription:
+see listeners.py.
 """
 
 import asyncio
@@ -63,36 +71,36 @@ class SubscriptionPump:
         self._queues = queues
         self._outcomes = outcomes
         self._lock = threading.Lock()
-        # By the envelope, not by the sequence: a message whose lock was lost may be claimed again while its first
-        # envelope is still queued. Each belongs to its own lock.
+        # Claimed messages that are not settled, with their locks. The key is the envelope object, not the sequence: a
+        # message whose lock was lost may be claimed again while its first envelope is still queued, under another lock.
         self._held: dict[Message, Claimed] = {}
-        self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
-        # Handlers that run, by the token of the lock: the task, and its loop.
+        self._lost: dict[bytes, LockLost] = {}  # By lock token: the same message may be held again under a new lock.
+        # Running async handlers by lock token: the loop and the task.
         self._running: dict[bytes, tuple[asyncio.AbstractEventLoop, asyncio.Task[object]]] = {}
         self._cancelled: set[bytes] = set()  # Those of them whose lock is lost: they were cancelled for that.
         self._order = DeliveryOrder(queues.store.catalog, entity, group)
         self._watch = StoreWatch(queues.store, entity, self.pull)
-        self._pulling = False
-        self._again = False
-        self._more = False  # There may be messages in the store: the group is not quiet.
-        self._releasing = 0  # Threads that release messages: these are neither here nor in the store.
-        self._retrying: dict[bytes, int] = {}  # Locks whose messages wait for a retry; see retries.py.
+        self._pulling = False  # A claim is open; there is at most one.
+        self._again = False  # `pull` was called while a claim was open: claim again after it.
+        self._more = False  # A claim may bring messages: the group is not idle.
+        self._releasing = 0  # Threads that are releasing messages, which are neither held here nor ready in the store.
+        self._retrying: dict[bytes, int] = {}  # Lock token of a message that waits for its retry -> number in retries.
         self.stopped = False
-        self.inner: dict[int, Consumer] = {}  # Those that hold the users' own handlers, by their number.
-        group.deserted = partial(self.stop, True)
+        self.inner: dict[int, Consumer] = {}  # The consumers with the users' handlers, by subscription id.
+        group.on_no_runnable_consumer = partial(self.stop, True)
 
     # Filling the group
 
     def pull(self) -> None:
-        """Claim as many as there is room for, and those that precede what is held, beyond that.
+        """Claim as many messages as slots and prefetch allow; beyond that, those that precede held ones.
 
-        From any thread; what comes while a claim is out is not forgotten.
+        May be called from any thread. A call during an open claim is remembered in `_again`.
         """
         with self._lock:
             slots = self._slots()
-            room = max(slots + AHEAD - len(self._held), self._order.missing) if slots else 0
-            if self._pulling or self.stopped or room <= 0:
-                self._again = self._again or room > 0
+            count = max(slots + AHEAD - len(self._held), self._order.missing) if slots else 0
+            if self._pulling or self.stopped or count <= 0:
+                self._again = self._again or count > 0
                 return
             self._pulling = True
             self._again = False
@@ -100,11 +108,12 @@ class SubscriptionPump:
             self._order.begin_claim()
             self._mark_busy()
         try:
+            # Watch before the claim: a message that arrives between the two would otherwise wake no pump.
             self._watch.start()
-            pending = self._queues.store.claim(ClaimRequest(self.entity, room, True, self.group.name))
+            pending = self._queues.store.claim(ClaimRequest(self.entity, count, True, self.group.name))
             with self._lock:
                 self._order.claim_decided(pending.value or [])
-            wake_all(self.group)  # For those that were held back only until this was known.
+            wake_all(self.group)  # For messages that were held back until the claim was decided.
             pending.on_done(self._arrived)
         except BusError as error:
             self._failed_pull(error)
@@ -119,9 +128,9 @@ class SubscriptionPump:
         claimed = pending.value
         messages = [message_of(each) for each in claimed]
         for message in messages:
-            message.expires_ns = 0  # A locked message is the store's to expire, see _is_late.
+            message.expires_ns = 0  # The slot must not expire a locked message; `_is_late` decides about it.
         for each in claimed:
-            # First: once it is in the queue a handler may settle it, and nothing would end the renewals after that.
+            # Before the message is queued: a handler may settle it at once, and nothing would stop a later renewal.
             self._queues.renewals.start(each, self._on_lost(each))
         with self._lock:
             self._pulling = False
@@ -136,7 +145,7 @@ class SubscriptionPump:
         elif again or claimed:
             self.pull()
         else:
-            self._outcomes.rested(self.group)
+            self._outcomes.on_idle(self.group)
 
     def _failed_pull(self, error: BaseException) -> None:
         with self._lock:
@@ -147,25 +156,26 @@ class SubscriptionPump:
         wake_all(self.group)
         if not self.stopped:
             log.error("group %r cannot receive from %r: %s", self.group.name, self.entity, error)
-        self._outcomes.rested(self.group)
+        self._outcomes.on_idle(self.group)
 
     def _mark_busy(self) -> None:
+        """Count what drain() and close() have to wait for. The caller holds the lock."""
         self.group.delayed = len(self._retrying) + self._releasing + (1 if self._more else 0)
 
     def resume(self) -> None:
-        """Claim for a consumer that has just joined the group."""
+        """Claim again, for a consumer that has just joined the group."""
         with self._lock:
             self.stopped = False
         self.pull()
 
-    def stop(self, only_deserted: bool = False) -> None:
-        """Claim no more, and release what no handler has seen.
+    def stop(self, only_if_unrunnable: bool = False) -> None:
+        """Claim no more messages, and release those that no handler has seen.
 
-        `only_deserted`: unless a consumer is left that could run. That is one look with the stop, so that a consumer
-        which joins in between resumes it.
+        `only_if_unrunnable`: not if a consumer can run. The check and the stop are one locked step: a consumer that
+        joins after it calls `resume`, and none can join unseen in between.
         """
         with self._lock:
-            if only_deserted and not self.group.is_deserted():
+            if only_if_unrunnable and not self.group.has_no_runnable_consumer():
                 return
             self.stopped = True
         self._release_unseen()
@@ -173,16 +183,16 @@ class SubscriptionPump:
     def _release_unseen(self) -> None:
         with self._lock:
             if not self.stopped:
-                return  # A consumer has joined meanwhile, and they are for it.
+                return  # A consumer has joined meanwhile and gets the messages.
             unseen = self._order.take_all()
             unseen_locks = [self._held.pop(message) for message in unseen if message in self._held]
-            # One lock that is lost would let the store refuse the whole batch.
+            # The store would reject the whole batch for one lost lock.
             released = [each for each in unseen_locks if self._lost.pop(each.token, None) is None]
-            self._more = self._pulling  # What a claim brings now has to go back too, before anybody calls it quiet.
+            self._more = self._pulling  # An open claim may bring messages, which are released before the group is idle.
             self._forget_retries()
             self._releasing += 1
             self._mark_busy()
-            stop_watching = self._watch.end()  # Here: a consumer that joins after this begins a watch of its own.
+            stop_watching = self._watch.end()  # Under the lock: a consumer that joins later starts a new watch.
         try:
             stop_watching()
             for claimed in released:
@@ -191,12 +201,12 @@ class SubscriptionPump:
                 commands = [_command(RELEASE, each) for each in released]
                 self._queues.store.apply(commands).on_done(_ignore)
         except BusError as error:
-            log.warning("messages of %r stay locked until their locks end: %s", self.entity, error)
+            log.warning("messages of %r were not released, they stay locked until it expires: %s", self.entity, error)
         finally:
             with self._lock:
                 self._releasing -= 1
                 self._mark_busy()
-        self._outcomes.rested(self.group)
+        self._outcomes.on_idle(self.group)
 
     def _forget_retries(self) -> None:
         for number in self._retrying.values():
@@ -212,10 +222,10 @@ class SubscriptionPump:
 
         return lost
 
-    # Handing over
+    # Delivering
 
     def admit(self, message: Message) -> Claimed | None:
-        """The lock under which a handler may be called now. None: the slot takes another message, or waits for one."""
+        """The lock under which the handler may be called now. None: the slot takes the next message, or is idle."""
         claimed = self._held.get(message)
         if claimed is not None and self._may_start(message) and not self._is_done_with(claimed, message):
             return claimed
@@ -223,7 +233,7 @@ class SubscriptionPump:
         return None
 
     def _may_start(self, message: Message) -> bool:
-        """Whether nothing precedes it. Else the slot takes another message, or none until a claim has arrived."""
+        """Whether no message precedes this one. Else the slot takes another message, or none until a claim arrives."""
         with self._lock:
             if self.stopped or self._order.admits(message):
                 return True
@@ -233,9 +243,13 @@ class SubscriptionPump:
         return False
 
     def begin(self, claimed: Claimed, message: Message, task: "asyncio.Task[object]") -> bool:
-        """The task is about to call the handler, and is cancelled if the lock is lost. False if it is lost already."""
+        """Register the task that is about to call the handler: it is cancelled if the lock is lost.
+
+        False if the lock was lost between `admit` and now, when no registered task could be cancelled. Register first
+        and check then: in the other order a loss in between would be missed.
+        """
         self._running[claimed.token] = (task.get_loop(), task)
-        if claimed.token not in self._lost:  # Since it was admitted: there was no handler to be cancelled then.
+        if claimed.token not in self._lost:
             return True
         self.end(claimed, task)
         self._dropped(claimed, message)
@@ -250,17 +264,17 @@ class SubscriptionPump:
             task.uncancel()
 
     def _cancel(self, token: bytes, task: "asyncio.Task[object]") -> None:
-        """On the handler's loop: stop it, unless it has returned and its task is at another message by now."""
+        """On the handler's loop: cancel it, unless it has returned and its task handles another message by now."""
         if token in self._running:
             self._cancelled.add(token)
             task.cancel()
 
     def takes_back(self, claimed: Claimed, message: Message) -> bool:
-        """Whether a cancelled handler's message was dealt with here: its lock is lost, or no consumer is left."""
+        """Whether the message of a cancelled handler is finished here: its lock is lost, or the pump has stopped."""
         if claimed.token in self._lost:
             self._dropped(claimed, message)
         elif self.stopped:
-            # No consumer has decided about the message, and the group's queue is not looked at any more.
+            # The handler has neither returned nor failed, and no consumer reads the group's queue any more.
             self._settle(claimed, message, _command(RELEASE, claimed))
         else:
             return False
@@ -268,12 +282,14 @@ class SubscriptionPump:
         return True
 
     def _is_late(self, claimed: Claimed, message: Message) -> bool:
-        """It has waited here for too long. One whose lock is lost is redelivered, one that has expired is not."""
+        """Whether the message waited here until its lock was lost or its TTL was over. The store redelivers it in the
+        first case, and expires it in the second."""
         now_ns = self._queues.now_ns()
         if claimed.token in self._lost:
             self._dropped(claimed, message)
         elif claimed.until_ns <= now_ns or is_expired(claimed.expires_ns, now_ns):
-            # A lock can end before its renewal reports that. The store refuses the release if another has the message.
+            # The lock can expire before its renewal reports that. The release is fenced by the token: the store rejects
+            # it if another receiver has the message.
             self._settle(claimed, message, _command(RELEASE, claimed))
         else:
             message.expires_ns = claimed.expires_ns
@@ -282,7 +298,7 @@ class SubscriptionPump:
         return True
 
     def returned(self, claimed: Claimed, message: Message, result: object) -> object:
-        """Complete it. Gives the answer to a request; where several groups are asked, one with None has none."""
+        """Complete the message. Returns the reply to a request; of several groups, one that returns None sends none."""
         command = _command(COMPLETE, claimed)
         if self.idempotent:
             command.processed_key = claimed.who.message_id
@@ -290,7 +306,7 @@ class SubscriptionPump:
         return UNANSWERED if result is None and wants_reply(message) and not self.is_alone() else result
 
     def _is_done_with(self, claimed: Claimed, message: Message) -> bool:
-        """It is late, the filter says no, or an idempotent group has handled this id before."""
+        """Whether the message needs no handler: it is late, filtered out, or was processed before (idempotent)."""
         if self._is_late(claimed, message):
             return True
         known = self.idempotent and self._queues.store.was_processed(self.entity, claimed.who.message_id)
@@ -300,6 +316,7 @@ class SubscriptionPump:
         return True
 
     def failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
+        """The handler raised: abandon the message with the delay of its retry, or dead-letter it."""
         metrics = self.group.metrics or ChannelMetrics()
         metrics.count("errors")
         _uncount(metrics)
@@ -307,11 +324,11 @@ class SubscriptionPump:
         if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
             log.info("%s #%d failed in group %r: %s", self.entity, claimed.sequence, self.group.name, described(error))
-            self._give_back(claimed, message, inner.retry.delay_ns(claimed.delivery_count, self._queues.chance()))
+            self._abandon(claimed, message, inner.retry.delay_ns(claimed.delivery_count, self._queues.chance()))
         else:
             metrics.count("dead_lettered")
             reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
-            log.warning("%s #%d is a dead letter (%s): %s", self.entity, claimed.sequence, reason, described(error))
+            log.warning("%s #%d is dead-lettered (%s): %s", self.entity, claimed.sequence, reason, described(error))
             self._outcomes.reply_failure(message, reason, error)
             command = _command(DEAD_LETTER, claimed)
             command.reason = reason
@@ -321,8 +338,8 @@ class SubscriptionPump:
             command.overlay = overrides_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
             self._settle(claimed, message, command)
 
-    def _give_back(self, claimed: Claimed, message: Message, delay_ns: int) -> None:
-        """Until it is due the group is not quiet. From then on a claim tells, wherever the message went meanwhile."""
+    def _abandon(self, claimed: Claimed, message: Message, delay_ns: int) -> None:
+        """Abandon the message. The group is not idle until the retry is due; after that the claim of `due` counts."""
         command = _command(ABANDON, claimed)
         command.delay_ns = delay_ns
         if delay_ns <= 0:
@@ -334,13 +351,14 @@ class SubscriptionPump:
             with self._lock:
                 self._outcomes.retries.discard(self._retrying.pop(claimed.token, 0))
                 self._mark_busy()
-            self._outcomes.rested(self.group)
+            self._outcomes.on_idle(self.group)
 
         with self._lock:
             self._retrying[claimed.token] = self._outcomes.retries.add(self.group, delay_ns)
             self._mark_busy()
         self._settle(claimed, message, command)
-        self._queues.timers.after(delay_ns, due)  # After the store's own, which began with the settlement.
+        # Started after the settlement, so the store's own timer has made the message ready when `due` claims.
+        self._queues.timers.after(delay_ns, due)
 
     def _settle(self, claimed: Claimed, message: Message, command: Settle) -> None:
         self._queues.renewals.stop(claimed)
@@ -356,14 +374,14 @@ class SubscriptionPump:
         self._dropped(claimed, message)
 
     def _dropped(self, claimed: Claimed, message: Message) -> None:
-        """It is settled, or its lock is lost: then the store redelivers it, here or to another receiver."""
+        """The message is settled, or its lock is lost: then the store redelivers it, here or to another receiver."""
         lost = self._lost.pop(claimed.token, None)
         if lost is not None:
             if self.group.metrics is not None:
                 self.group.metrics.count("locks_lost")
             log.error("%s #%d lost its lock and is redelivered: %s", self.entity, claimed.sequence, lost)
         self._held.pop(message, None)
-        if len(self._held) <= self._slots() + AHEAD // 2:
+        if len(self._held) <= self._slots() + AHEAD // 2:  # Claim in batches, when half of the prefetch is used up.
             self.pull()
 
 
@@ -378,16 +396,16 @@ def _is_accepted(group: Group, entity: str, message: Message) -> bool:
     try:
         return bool(accepts(message))
     except Exception as error:
-        log.warning("the filter of group %r on %r raised: %r", group.name, entity, error)
+        log.warning("the filter of group %r on %r raised, the message is skipped: %r", group.name, entity, error)
         return False
 
 
 def _uncount(metrics: ChannelMetrics | None) -> None:
-    """The slot that called the feed counts every call that returned, also one that called no handler."""
+    """The slot counts every call that returns, also one in which the pump called no handler: undo that."""
     if metrics is not None:
         with LOCK:
             metrics.dispatched -= 1
 
 
 def _ignore(pending: Pending[list[object]]) -> None:
-    """The store says by itself when it has stopped."""
+    """Nothing to do: a store that fails logs it itself."""

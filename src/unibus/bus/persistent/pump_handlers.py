@@ -1,7 +1,12 @@
-"""What a slot calls for a message of a durable subscription, in place of the user's handler. It settles the message.
+"""The handlers that slots call for messages of a durable subscription: they call the user's handler and settle.
 
-Left uncompiled, while the feed itself is compiled: a compiled coroutine hands its result over by raising, which costs
-more than all that is done here (see CONTRIBUTING, "What mypyc taught us").
+    admit ──None: not now, or settled already──▶ UNANSWERED
+      │ the lock
+      ▼
+    user's handler ──returned──▶ complete   ──raised──▶ abandon or dead-letter   ──lock lost, cancelled──▶ release
+
+Not compiled, while the pump itself is: a compiled coroutine returns its result by raising an exception, which costs
+more than all the work here (see CONTRIBUTING, "What mypyc taught us").
 """
 
 import asyncio
@@ -16,7 +21,7 @@ from unibus.core.envelope.message import Message
 
 
 def pump_handler(pump: SubscriptionPump, inner: Consumer, is_async: bool) -> Callable[..., object]:
-    """`inner` has the user's own handler."""
+    """Wrap the handler of `inner`, the user's own, so that its message is settled in the store."""
     return _async_handler(pump, inner) if is_async else _sync_handler(pump, inner)
 
 
@@ -48,7 +53,7 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
             result = await cast("Awaitable[object]", call(inner, message))
         except asyncio.CancelledError as error:
             if not task.cancelling():
-                pump.failed(inner, claimed, message, error)  # The handler's own doing.
+                pump.failed(inner, claimed, message, error)  # The handler itself raised CancelledError.
             elif pump.takes_back(claimed, message):
                 pump.end(claimed, task)
                 if task.cancelling():
@@ -57,7 +62,7 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
                     task.cancel()
             else:
                 message.expires_ns = 0
-                raise  # The slot ends, and gives the message back to its queue.
+                raise  # The slot ends and requeues the message; its lock is still held.
             return UNANSWERED
         except (Exception, SystemExit) as error:
             pump.failed(inner, claimed, message, error)

@@ -1,8 +1,9 @@
-"""The one watch of a feed: whether a store will call it when a message comes.
+"""The watch of a pump: a registration with the store to be called when a message arrives.
 
-A store calls a watch once. Between the call, the next watch and the end of the feed, each in a thread of its own, two
-mistakes are possible, and both lose messages until the next one comes: to believe in a watch that is over, and to leave
-one behind that takes the calls of others. So each watch is a thing of its own, and only the current one counts.
+A store calls a watch once. Its call, the next `start` and the `end` of the pump may come from three threads at the same
+time. Two races would leave messages waiting until the next one arrives: to rely on a watch that was called already, and
+to leave one registered after the end, which consumes a wake-up that another receiver needs. So each registration is an
+object of its own (`_Watch`), and only the current one counts.
 """
 
 import threading
@@ -21,7 +22,7 @@ class _Watch:
 
 
 class StoreWatch:
-    """`woken` is called, in whatever thread stores a message, once after each `start`."""
+    """Calls `woken` once after each `start`, in the thread that stores a message."""
 
     def __init__(self, store: Store, entity: str, woken: Callable[[], None]) -> None:
         self._store = store
@@ -31,11 +32,11 @@ class StoreWatch:
         self._current: _Watch | None = None
 
     def start(self) -> None:
-        """Watch, unless that is so already."""
+        """Register with the store, unless a registration is open."""
         with self._lock:
             if self._current is not None:
                 return
-            watch = self._current = _Watch()  # First: it may be called, and be over, before `watch` returns.
+            watch = self._current = _Watch()  # Before the registration: the store may call before `watch` returns.
         try:
             stop = self._store.watch(self._entity, partial(self._call, watch))
         except BaseException:
@@ -48,21 +49,21 @@ class StoreWatch:
             stop()
 
     def end(self) -> Callable[[], None]:
-        """Watch no longer: a `start` from now on is a new watch. The result, called without any lock, tells the store.
+        """End the registration; a later `start` makes a new one. The caller has to call the result, without any lock.
 
-        A call that has come meanwhile is passed on to the next who watches.
+        The result unregisters from the store, which passes a wake-up that came meanwhile to the next watch.
         """
         with self._lock:
             watch, self._current = self._current, None
             stop = None if watch is None else watch.stop
-        return _nothing if stop is None else stop  # None: `start` is at it, and sees that it was ended.
+        return _do_nothing if stop is None else stop  # None: `start` is running, and will see that it was ended.
 
     def _call(self, watch: _Watch) -> None:
         if self._drop(watch):
             self._woken()
 
     def _drop(self, watch: _Watch) -> bool:
-        """False if it is not the current one any more."""
+        """Close the registration. False if it is not the current one any more."""
         with self._lock:
             is_current = self._current is watch
             if is_current:
@@ -71,5 +72,5 @@ class StoreWatch:
         return is_current
 
 
-def _nothing() -> None:
-    """There is no watch that the store would have to be told of."""
+def _do_nothing() -> None:
+    """No registration has to be removed from the store."""

@@ -1,7 +1,13 @@
-"""Waiting for room on a channel whose drop_policy is `block`.
+"""Backpressure: a publisher waits on a full channel whose drop_policy is `block`.
 
-A publisher first joins those that wait, then tries if a place is free for it, and only then waits: so no place that
-comes free in between is missed. It tries again when it is woken; see blocked.py for which publisher gets a place.
+    block (register) ──▶ try ──admitted──▶ unblock, return
+                          ▲ │ FULL
+                    woken │ ▼
+                          wait until the timeout ──▶ unblock, return FULL
+
+A publisher registers first, then tries, and only then waits. In another order a place that becomes free between the
+try and the registration would wake no publisher, and this one could wait for ever. blocked.py decides which publisher
+gets a free place.
 """
 
 import asyncio
@@ -21,7 +27,7 @@ LOOK_AGAIN_NS: Final = 1_000_000_000
 
 
 class BlockedThread(BlockedPublisher):
-    """A thread that waits."""
+    """A blocked thread."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size, is_prompt=True)
@@ -36,7 +42,7 @@ class BlockedThread(BlockedPublisher):
 
 
 class BlockedTask(BlockedPublisher):
-    """A task that waits. Its event loop may be busy for long; one that was stopped or closed may never run it again."""
+    """A blocked task. Its event loop may be busy for long; a stopped or closed loop may never run the task again."""
 
     def __init__(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(size, is_prompt=False)
@@ -47,7 +53,7 @@ class BlockedTask(BlockedPublisher):
         try:
             self._loop.call_soon_threadsafe(self.freed.set)
         except RuntimeError:
-            return False
+            return False  # The loop is closed.
         return self.can_run()
 
     def can_run(self) -> bool:
@@ -74,9 +80,9 @@ class RepeatedLooks:
             self.begin(channel)
 
 
-def post_when_room(exchange: Exchange, channel: Channel, messages: list[Message], timeout_s: float | None) -> int:
-    """Block the thread until the messages were admitted; FULL at the time-out."""
-    # No lock of our own is held while we post: the code that wakes us may hold the bus's.
+def post_blocking(exchange: Exchange, channel: Channel, messages: list[Message], timeout_s: float | None) -> int:
+    """Block the thread until the channel has admitted all messages; returns FULL at the timeout."""
+    # Hold no lock of our own while posting: the thread that wakes this one may hold the lock of the bus (deadlock).
     publisher = BlockedThread(len(messages))
     deadline_ns = None if timeout_s is None else exchange.monotonic_ns() + int(timeout_s * 1e9)
     try:
@@ -93,10 +99,10 @@ def post_when_room(exchange: Exchange, channel: Channel, messages: list[Message]
         channel.unblock(publisher)
 
 
-async def post_when_room_async(
+async def post_blocking_async(
     exchange: Exchange, channel: Channel, messages: list[Message], timeout_s: float | None
 ) -> int:
-    """The same without blocking the loop."""
+    """The same for a task: it awaits and does not block the event loop."""
     publisher = BlockedTask(len(messages), asyncio.get_running_loop())
     try:
         exchange.block(channel, publisher)
@@ -120,8 +126,11 @@ def may_wait(channel: Channel, messages: list[Message]) -> bool:
 
 
 def _next_try(exchange: Exchange, channel: Channel, messages: list[Message], publisher: BlockedPublisher) -> int:
-    """Try if a place was granted, also by this very call: for a publisher that has just joined, or was woken."""
-    exchange.channel(channel.name)  # Raises if the bus was closed meanwhile.
+    """Post if the publisher has a granted place, or gets one from this call. FULL: it has to wait.
+
+    Called by a publisher that has just registered, or was woken.
+    """
+    exchange.channel(channel.name)  # Raises BusClosed if the bus was closed meanwhile.
     blocked = channel.blocked
     if not blocked.has_place(publisher):
         blocked.resume(publisher)
@@ -129,8 +138,8 @@ def _next_try(exchange: Exchange, channel: Channel, messages: list[Message], pub
             return FULL
     verdict: int = exchange.post_many(channel, messages, True, publisher)
     if verdict == FULL:
-        blocked.give_back(publisher)
+        blocked.wait_again(publisher)
         if channel.has_filter:
-            # Another publisher's message may be for other groups, which have room.
+            # The messages of the next publisher may go to other groups, which may have free places.
             blocked.grant_after(publisher)
     return verdict

@@ -1,25 +1,28 @@
 # mypyc: compiled
-"""Publishers that wait for a place on one channel in memory: first come, first served.
+"""Blocked publishers of one channel in memory, served first come, first served.
+
+A *place* is space for one message in the channel's bounded queues.
 
     waiting ──grant: a place is free for it──▶ granted and woken ──▶ it tries
-       ▲                                          │  │ admitted, cancelled or timed out: it leaves, and its place, if
-       │                                          │  │ it is still free, is granted to the next one
-       ├───────no place after all: give_back──────┘  └ its event loop does not run
+       ▲                                          │  │ admitted, cancelled or timed out: it is removed, and its place,
+       │                                          │  │ if still free, is granted to the next publisher
+       ├──────no place after all: wait_again──────┘  └ its event loop does not run
        └──────────its loop runs again─────────── stalled
 
-The side that frees a place grants it, in the order in which publishers came. A granted place is reserved: a publisher
-behind gets only what is free beyond the granted ones. So a task whose event loop is busy keeps its own place and no
-other, and one free place wakes one publisher.
+The consumer that frees a place grants it, in the order of registration. A granted place is reserved: a later publisher
+gets only what is free beyond the granted places. So a task whose event loop is busy holds its own place and no other,
+and one free place wakes one publisher (no thundering herd).
 
-Threads publish in the order in which they came: a thread runs as soon as it is woken, so nothing further is granted
-until it has left. Tasks of one loop do too, because a loop resumes them in the order of their wake-ups. Between a task
-and those behind it only the order of the places holds.
+Order: threads publish in the order of registration. A woken thread runs at once, so no further place is granted until
+it is removed. Tasks of one loop keep the order too, because a loop resumes them in the order of their wake-ups. Between
+a task and later publishers only the order of the grants holds.
 
 What no side reports is found by a timer: places that expired messages hold, and a loop that stopped after its task was
-granted the last place. It calls `look_again` every second while a publisher waits.
+granted the last place. It calls `look_again` every second while a publisher is blocked.
 
-Reservations bind those that wait. A handler never waits (see `must_wait` in exchange.py) and may take a granted place;
-the publisher then returns to its position. A wake-up that came meanwhile is kept for it (`_missed`).
+Reservations bind blocked publishers only. A handler never blocks (`must_wait` in exchange.py) and may take a granted
+place; the publisher then waits again at its old position. A grant that arrives in between is remembered (`_missed`), so
+that the publisher does not wait beside a free place.
 """
 
 from collections import OrderedDict
@@ -31,7 +34,7 @@ from mypy_extensions import i64, mypyc_attr
 from unibus.core.atomic import LOCK
 
 PLACES_UNKNOWN: Final = -1
-"""Only a try can say whether there is a place: filters choose the groups, or the groups have just changed."""
+"""Only a try can find out whether a place is free: filters choose the groups, or the groups have just changed."""
 
 _WAITING: Final = 0
 _GRANTED: Final = 1
@@ -41,7 +44,10 @@ _GONE: Final = 3
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BlockedPublisher:
-    """A thread or a task that waits with `size` messages; see room.py. `is_prompt`: it runs as soon as it is woken."""
+    """A thread or a task that wants to publish `size` messages (backpressure.py).
+
+    `is_prompt`: it runs as soon as it is woken, which is true for threads and not for tasks.
+    """
 
     def __init__(self, size: int = 1, is_prompt: bool = True) -> None:
         self.size: i64 = size
@@ -50,28 +56,31 @@ class BlockedPublisher:
         self.state: i64 = _GONE
 
     def wake(self) -> bool:
-        """Let it try again. False if it may never do so: its place is then granted to the next one."""
+        """Let it try again. False if it may never do so: its place is then granted to the next publisher."""
         raise NotImplementedError
 
     def can_run(self) -> bool:
-        """False for a task whose event loop does not run: the others do not wait for it."""
+        """False for a task whose event loop does not run: no other publisher waits for it."""
         raise NotImplementedError
 
 
 @final
 class BlockedPublishers:
-    """Those of one channel. `free_places` counts what the channel could admit now. Wakes nothing under the lock."""
+    """The blocked publishers of one channel. `free_places` returns how many messages the channel could admit now.
+
+    No publisher is woken under LOCK: `wake` may call into an event loop, which takes locks of its own.
+    """
 
     def __init__(self, free_places: Callable[[], int]) -> None:
         self.count: i64 = 0
         self._free_places = free_places
-        # Ordered, with the first one and any removal at constant cost: a plain dict walks over what was removed.
+        # OrderedDict: the first item and any removal at constant cost. A plain dict walks over its removed items.
         self._waiting: OrderedDict[BlockedPublisher, None] = OrderedDict()
         self._granted: OrderedDict[BlockedPublisher, None] = OrderedDict()
         self._stalled: OrderedDict[BlockedPublisher, None] = OrderedDict()
-        self._reserved: i64 = 0  # Messages that the granted ones wait with.
-        self._prompt: i64 = 0  # How many of the granted ones are prompt.
-        self._missed = False  # A place may have come free for a publisher that was granted one already.
+        self._reserved: i64 = 0  # Messages of all granted publishers.
+        self._prompt: i64 = 0  # How many granted publishers are prompt.
+        self._missed = False  # A place may have become free for a publisher that already had a grant.
         self._last: i64 = 0
 
     def add(self, publisher: BlockedPublisher) -> None:
@@ -82,7 +91,7 @@ class BlockedPublishers:
             self.count += 1
 
     def remove(self, publisher: BlockedPublisher) -> bool:
-        """False if it was removed before."""
+        """Forget the publisher. False if it was removed before."""
         with LOCK:
             if publisher.state == _GONE:
                 return False
@@ -91,13 +100,13 @@ class BlockedPublishers:
             return True
 
     def has_place(self, publisher: BlockedPublisher) -> bool:
-        """Whether it may try now."""
+        """Whether the publisher has a granted place and may try now."""
         return publisher.state == _GRANTED
 
     def can_run(self) -> bool:
-        """Whether a publisher waits here that will use the next place."""
+        """Whether a publisher is blocked here that will use the next free place."""
         with LOCK:
-            # A copy: asking one may let a finalizer run, which removes another.
+            # A copy: `can_run` may let a finalizer run, which removes another publisher.
             waiting = [*self._first_two(), *self._stalled]
         if any([publisher.can_run() for publisher in waiting]):
             return True
@@ -106,26 +115,26 @@ class BlockedPublishers:
         return any([publisher.can_run() for publisher in waiting])
 
     def _first_two(self) -> list[BlockedPublisher]:
-        """The first that was granted a place, and the first that was not: mostly one of them can run."""
+        """The first granted publisher and the first waiting one: usually one of them can run, and no other is asked."""
         return [next(iter(group)) for group in (self._granted, self._waiting) if group]
 
     # Granting
 
     def grant(self) -> None:
-        """A place may be free: grant what is there, in order. One whose event loop does not run is passed over."""
+        """A place may be free: grant the free places, in order. Skips publishers whose event loop does not run."""
         publisher = self._take_place(None, True)
         if publisher is None:
-            if not self._stall_those_that_stopped():
+            if not self._stall_stopped():
                 return
             publisher = self._take_place(None)
         self._wake_each(publisher)
 
     def grant_after(self, publisher: BlockedPublisher) -> None:
-        """Let the one behind this publisher try, which found no place where another may find one."""
+        """Let the next publisher after this one try: this one found no place, but the next may (other groups)."""
         self._wake_each(self._take_place(publisher))
 
-    def give_back(self, publisher: BlockedPublisher) -> None:
-        """There was no place after all: it waits on, at its position."""
+    def wait_again(self, publisher: BlockedPublisher) -> None:
+        """The try found no place: the publisher waits again, at its old position."""
         with LOCK:
             # Also if it is stalled: its loop may begin to run just after the side that woke it found it stopped.
             if publisher.state != _GONE:
@@ -136,7 +145,7 @@ class BlockedPublishers:
             self.grant()
 
     def resume(self, publisher: BlockedPublisher) -> None:
-        """It runs, without a grant: its loop had stopped, or all were woken."""
+        """The publisher runs without a grant: its loop had stopped and runs again, or `wake_all` woke it."""
         with LOCK:
             if publisher.state == _STALLED:
                 self._enter(publisher, _WAITING)
@@ -159,7 +168,7 @@ class BlockedPublishers:
             return first
 
     def wake_all(self) -> None:
-        """Let each look whether the bus is closed, or its settings have changed. That grants no place."""
+        """Let every publisher check whether the bus is closed or its settings have changed. Grants no place."""
         with LOCK:
             blocked = [*self._granted, *self._waiting, *self._stalled]
         for publisher in blocked:
@@ -169,27 +178,29 @@ class BlockedPublishers:
         while publisher is not None:
             if publisher.wake():
                 if self._free_places() == PLACES_UNKNOWN:
-                    return  # It finds out, and lets the next one try.
+                    return  # Its try finds out, and `grant_after` lets the next publisher try.
             else:
                 self._stall(publisher)
             publisher = self._take_place(None)
 
-    def _take_place(self, after: BlockedPublisher | None, notes: bool = False) -> BlockedPublisher | None:
-        """Grant a place to the first that waits, behind `after`. None: there is no place for it, or none waits.
+    def _take_place(self, after: BlockedPublisher | None, remember: bool = False) -> BlockedPublisher | None:
+        """Grant a place to the first waiting publisher after `after`. None: no place is free for it, or none waits.
 
-        `notes`: in the same step as the look, that a granted publisher which gives its place back has to look again.
-        Noted later, it could have given it back in between: then it would wait beside a free place.
+        `remember`: if nothing can be granted, set `_missed` in the same locked step, so that a granted publisher which
+        waits again repeats the grant. Set after the lock is released, the flag could come too late: the publisher
+        would already wait again, beside a free place.
         """
         with LOCK:
             first = self._first_waiting(after)
             if self._prompt or first is None:
-                self._missed = self._missed or (notes and len(self._granted) > 0)
+                self._missed = self._missed or (remember and len(self._granted) > 0)
                 return None
             free: i64 = self._free_places()
-            # The first of all tries whenever a place is free: some of its messages may be duplicates, and need none.
+            # The first publisher tries as soon as one place is free: some messages of its batch may be duplicates,
+            # which need no place. Without that a batch larger than the free places could wait for ever.
             is_enough = self._reserved + first.size <= free or (self._reserved == 0 and free > 0)
             if free != PLACES_UNKNOWN and not is_enough:
-                self._missed = self._missed or (notes and len(self._granted) > 0)
+                self._missed = self._missed or (remember and len(self._granted) > 0)
                 return None
             self._enter(first, _GRANTED)
             return first
@@ -205,8 +216,8 @@ class BlockedPublishers:
             if publisher.state == _GRANTED:
                 self._enter(publisher, _STALLED)
 
-    def _stall_those_that_stopped(self) -> bool:
-        """Take places back from tasks whose loop has stopped since, where another publisher waits for them."""
+    def _stall_stopped(self) -> bool:
+        """Revoke grants of tasks whose loop has stopped meanwhile, if another publisher waits. True if any."""
         with LOCK:
             granted = list(self._granted) if self._waiting else []
         stopped = [publisher for publisher in granted if not publisher.can_run()]
@@ -214,7 +225,7 @@ class BlockedPublishers:
             self._stall(publisher)
         return len(stopped) > 0
 
-    # States, under the lock
+    # State changes; the caller holds LOCK.
 
     def _enter(self, publisher: BlockedPublisher, state: i64) -> None:
         before = publisher.state
@@ -237,7 +248,8 @@ class BlockedPublishers:
             self._stalled[publisher] = None
 
     def _place(self, publisher: BlockedPublisher) -> None:
-        """At the end if it has just come, else mostly at the front: those before it were granted a place first."""
+        """Insert by number. A new publisher goes to the end; one that waits again mostly to the front, as its
+        predecessors were granted before it. Only the rare case in between has to sort."""
         last = next(reversed(self._waiting), None)
         first = next(iter(self._waiting), None)
         self._waiting[publisher] = None

@@ -1,10 +1,24 @@
 # mypyc: compiled
-"""Admission: the one step in which a message is accepted by everybody or by nobody.
+"""Admission: the one atomic step in which every group of a channel accepts a message, or none does.
 
-    lookup → validate → rate → duplicate → room in every reliable group → sequence → push to all
+    publish ──▶ routes current? ──▶ duplicate? ──▶ rate limit ──▶ free place in each ──▶ sequence ──▶ push to
+                     │ no               │ yes          │ none       reliable group?      number       all groups
+                     ▼                  ▼              ▼                │ no
+                   STALE            DUPLICATE     RATE_LIMITED          ▼
+                                                                       FULL
 
-All is checked before anything is changed, so that an error from publish leaves no trace: no token is spent, no id is
-marked as seen, no group has the message.
+Invariant: everything is checked before anything is changed. So a rejected publish leaves no trace: it spends no token
+of the rate limit, marks no id as seen, and no group gets the message. A batch is admitted as a whole or not at all.
+
+What a full channel does is its drop policy:
+
+    drop_new   reject the new message: publish raises QueueFull
+    drop_old   evict the oldest of the least urgent waiting messages: it is dead-lettered if the channel has a
+               dead_letter_channel, else counted. A message is never evicted for a less urgent one: QueueFull instead
+    block      the publisher waits for a free place (blocked.py, backpressure.py)
+
+Only reliable groups bound a channel. A lossy group (`overflow="drop_oldest"`) has a queue of its own size and drops
+from it. Messages that wait for a retry count against the bound, and cannot be evicted.
 """
 
 from typing import Final, final
@@ -22,21 +36,21 @@ from unibus.core.flow.limiter import TokenBucket
 from unibus.core.flow.metrics import ChannelMetrics
 from unibus.core.flow.queue import PriorityQueue
 
-# What admission says.
+# Verdicts of admission. The order matters: up to UNROUTED the message was admitted, up to DUPLICATE publish succeeds.
 ACCEPTED: Final = 0
-UNROUTED: Final = 1
+UNROUTED: Final = 1  # Admitted, but no group takes it and the channel keeps nothing: it is counted.
 DUPLICATE: Final = 2
 RATE_LIMITED: Final = 3
 FULL: Final = 4
-STALE: Final = 5  # The routes changed since they were looked up; look again.
+STALE: Final = 5  # The routes have changed since the lookup: look up again and offer again.
 
 
-_UNBOUNDED: Final = 1 << 60  # Places of a channel without a bound.
+_UNBOUNDED: Final = 1 << 60  # Free places of a channel without max_queue_size.
 
 
 @final
 class Evicted:
-    """A message that admission removed to make room: evicted by a more urgent one, or found expired."""
+    """A message that admission removed from a full queue: evicted for a newer one, or found expired."""
 
     def __init__(self, message: Message, expired: bool) -> None:
         self.message = message
@@ -45,7 +59,7 @@ class Evicted:
 
 @final
 class RoutedPublish:
-    """A message with the groups that it is for: the routes whose filter agreed."""
+    """A message with its target groups: the routes whose filter accepts it."""
 
     def __init__(self, message: Message, groups: list[Group]) -> None:
         self.message = message
@@ -54,45 +68,52 @@ class RoutedPublish:
 
 @final
 class Channel:
-    """A name with its rules, its groups and its counters."""
+    """One channel: its name, settings, groups and counters.
+
+    The `offer` methods are the only way in for new messages. `offer_only` and `offer_unrouted` are fast paths for the
+    common cases; they return False, without any change, whenever the full check of `offer` is needed.
+    """
 
     def __init__(self, name: str, declared: bool) -> None:
         self.name = name
-        self.declared = declared  # Made by create_channel: keeps messages while nobody subscribes.
+        self.declared = declared  # Made by create_channel: keeps messages while it has no group.
         self.metrics = ChannelMetrics(name)
-        self.is_unrouted_reported = False  # The log has said that no subscriber takes its messages.
-        self.sequence: i64 = 0
-        self.stored_max: i64 = 0  # The bound of what a store keeps; 0 = none.
-        self.max_size: i64 = 0
-        self.evicts = False  # A full queue makes a place by evicting the oldest of the least urgent messages.
-        self.waits = False  # A publisher waits for a place.
+        self.is_unrouted_reported = False  # The warning about messages without a subscriber was logged.
+        self.sequence: i64 = 0  # Of the last admitted message.
+        self.stored_max: i64 = 0  # Unsettled messages per group of a persistent channel; 0 = unbounded.
+        self.max_size: i64 = 0  # Waiting messages per group in memory; 0 = unbounded.
+        self.evicts = False  # A full queue frees a place by evicting the oldest of the least urgent messages.
+        self.waits = False  # A publisher waits for a free place.
         self.default_priority: i64 = Priority.NORMAL
         self.ttl_ns: i64 = 0
-        self.first_expiry_ns: i64 = 0  # No message that waits expires earlier; 0 = none expires at all.
+        self.first_expiry_ns: i64 = 0  # Lower bound of the expiry of all waiting messages; 0 = none expires.
         self.bucket: TokenBucket | None = None
         self.dedup: Deduplicator | None = None
         self.dead_letter_channel: str | None = None
-        self.kept: PriorityQueue[Message] = PriorityQueue(0)
-        self.groups: list[Group] = []  # Subscribed to this very name.
-        self.is_looked_at = False  # A timer is set that looks at the blocked publishers again.
-        self.evicted: list[Evicted] = []
-        self._offering = False  # A long offer is under way: the fast path must not slip into it.
-        # What a publish reaches, as of `routes_version`; derived by the exchange.
+        self.kept: PriorityQueue[Message] = PriorityQueue(0)  # Backlog of a declared channel without a group.
+        self.groups: list[Group] = []  # Subscribed to exactly this name.
+        self.is_looked_at = False  # A timer is set that checks the blocked publishers again.
+        self.evicted: list[Evicted] = []  # Removed by admission, not dead-lettered yet: see take_evicted.
+        # True while `offer` or `sweep` runs. The compiled fast paths take no LOCK (see core.atomic), so they check this
+        # flag: a push between the checks and the changes of an offer could exceed the bound.
+        self._offering = False
+        # Derived by Exchange.refresh: the groups that a publish reaches, as of `routes_version` (-1: outdated).
         self.routes_version: i64 = -1
         self.routes: list[Group] = []
         self.has_filter = False
-        self.plain = False  # Nothing but room has to be looked at: no filter, no rate, no duplicates.
-        self.only: Group | None = None  # The one reliable queue, when nothing else has to be looked at.
+        self.plain = False  # Admission checks only for a free place: no filter, no rate limit, no dedup window.
+        self.only: Group | None = None  # The only route of a plain channel, if it is a reliable group.
         # Last, because it passes `self` on: compiled code checks an attribute that is set after that at each use.
         self.blocked = BlockedPublishers(self.free_places)
 
     def is_timed(self) -> bool:
-        """Whether admission has to know the time."""
+        """Whether admission needs the time: for a rate limit or a dedup window."""
         return self.bucket is not None or self.dedup is not None
 
     def offer_only(self, group: Group, message: Message) -> bool:
-        """The fast path: one reliable group and room in it. False sends the message the long way."""
+        """The fast path to one reliable group with a free place. False: nothing was changed, `offer` has to decide."""
         if self.max_size:
+            # Allocate before the check: an allocation may run a finalizer that publishes here (core.atomic).
             group.queue.reserve(message.priority)
             if group.queue.size + group.retrying >= self.max_size or self.blocked.count:
                 return False
@@ -105,8 +126,8 @@ class Channel:
             group.queue.append(message, message.priority)
         return True
 
-    def offer_nobody(self, message: Message) -> bool:
-        """The fast path without subscribers: kept if the channel was created, else counted. False as above."""
+    def offer_unrouted(self, message: Message) -> bool:
+        """The fast path without groups: a declared channel keeps the message, another counts it. False as above."""
         if not self.plain or self._offering or self.routes or self.routes_version < 0:
             return False
         if self.max_size:
@@ -123,10 +144,13 @@ class Channel:
         return True
 
     def offer(self, routed_messages: list[RoutedPublish], routes: list[Group], now_ns: i64, waits: bool = False) -> i64:
-        """Admit all of the parcels or none. They were addressed by these routes; STALE if there are others by now.
+        """Admit all messages or none. They were routed by `routes`; STALE if the channel has other routes by now.
 
-        `waits`: the places that are free are for others, so the answer is FULL where it would be ACCEPTED.
-        Duplicates among several messages are left out silently; when nothing else is left, that is the answer.
+        The caller evaluates the filters without the lock, because they are code of the user. The comparison with
+        `routes` detects a subscribe or cancel in between: no group misses a message, none gets one after its end.
+
+        `waits`: the free places are reserved for blocked publishers, so the verdict is FULL instead of ACCEPTED.
+        Duplicates in a batch are skipped; DUPLICATE is the verdict when no other message remains.
         """
         with LOCK:
             if self.routes_version < 0 or self.routes is not routes:
@@ -142,12 +166,13 @@ class Channel:
                 self._offering = False
 
     def _offer(self, routed_messages: list[RoutedPublish], now_ns: i64, waits: bool) -> i64:
+        # First all checks, none of which changes anything; then the changes, none of which can fail.
         count: i64 = len(routed_messages)
         if self.bucket is not None and not self.bucket.has(count, now_ns):
             return RATE_LIMITED
         if count == 0:
             return DUPLICATE
-        if waits or not self._has_room(routed_messages):
+        if waits or not self._has_space(routed_messages):
             return FULL
         if self.bucket is not None:
             self.bucket.try_acquire(count, now_ns)
@@ -162,7 +187,10 @@ class Channel:
         return UNROUTED
 
     def force(self, routed: RoutedPublish, routes: list[Group]) -> bool:
-        """Push what was admitted elsewhere before: a dead letter must not be lost for want of room. False if stale."""
+        """Push without any check a message that was admitted before: a full dead-letter queue must not lose it.
+
+        False if the routes have changed.
+        """
         with LOCK:
             if self.routes_version < 0 or self.routes is not routes:
                 return False
@@ -170,12 +198,14 @@ class Channel:
             return True
 
     def take_evicted(self) -> list[Evicted]:
+        """Take over the evicted messages; the caller has to dead-letter or count each of them."""
         with LOCK:
             evicted = self.evicted
             self.evicted = []
             return evicted
 
     def _fresh(self, routed_messages: list[RoutedPublish], now_ns: i64) -> list[RoutedPublish]:
+        """The messages that are no duplicates: neither of the dedup window nor of an earlier one in the batch."""
         dedup = self.dedup
         if dedup is None:
             return routed_messages
@@ -188,7 +218,7 @@ class Channel:
                 fresh.append(routed)
         return fresh
 
-    def _has_room(self, routed_messages: list[RoutedPublish]) -> bool:
+    def _has_space(self, routed_messages: list[RoutedPublish]) -> bool:
         if self.max_size == 0:
             return True
         messages = [routed.message for routed in routed_messages]
@@ -201,14 +231,14 @@ class Channel:
                 if not self._fits(group.queue, group.retrying, messages):
                     return False
             elif messages and self._is_full(group):
-                return False  # An inline handler: nothing waits for it but what it has failed to handle.
+                return False  # An inline group has no queue: only messages that wait for a retry count.
         return True
 
     def _is_full(self, group: Group) -> bool:
         return group.bound == 0 and not group.closed and group.depth() >= self.max_size
 
     def free_places(self) -> int:
-        """How many messages could be admitted now; PLACES_UNKNOWN where only a try can say that."""
+        """How many messages could be admitted now; PLACES_UNKNOWN where only a try can find out."""
         if self.max_size == 0:
             return _UNBOUNDED
         if not self.waits or self.has_filter or self.routes_version < 0:
@@ -222,13 +252,17 @@ class Channel:
         return max(free, 0)
 
     def _fits(self, queue: PriorityQueue[Message], retrying: i64, messages: list[Message]) -> bool:
-        """`retrying` messages of the same group hold a place too, and cannot be evicted."""
+        """Whether the queue can take the messages, with `drop_old` after evictions.
+
+        `retrying` messages of the same group occupy places too, and cannot be evicted.
+        """
         over: i64 = queue.size + retrying + len(messages) - self.max_size
         if over <= 0 or not messages:
             return True
         if not self.evicts or over > queue.size:
             return False
-        # As many as have to go must wait on levels that are not more urgent than the least urgent newcomer.
+        # Evict only messages that are not more urgent than the least urgent new one, so that no eviction during the
+        # push can find none, or remove a message that was pushed a moment ago in the same batch.
         return queue.count_from(max([message.priority for message in messages])) >= over
 
     def _push(self, routed: RoutedPublish) -> None:
@@ -242,26 +276,27 @@ class Channel:
         for group in routed.groups:
             if group.is_bounded_here():
                 self._append(group.queue, group.retrying, message)
-            elif group.bound and not group.closed and group.make_room(message.priority, self.metrics):
+            elif group.bound and not group.closed and group.make_space(message.priority, self.metrics):
                 group.queue.append(message, message.priority)
 
     def _append(self, queue: PriorityQueue[Message], retrying: i64, message: Message) -> None:
         if self.max_size and queue.size + retrying >= self.max_size and self.evicts:
-            evicted = queue.evict(message.priority)
+            evicted = queue.evict(message.priority)  # The oldest of the least urgent level.
             if evicted is not None:
                 self.evicted.append(Evicted(evicted, False))
         queue.append(message, message.priority)
 
     def may_expire(self, expires_ns: i64) -> None:
-        """Remember when the next sweep can find something."""
+        """Remember the earliest time at which a sweep can find an expired message."""
         if self.first_expiry_ns == 0 or expires_ns < self.first_expiry_ns:
             self.first_expiry_ns = expires_ns
 
     def sweep(self, now_wall_ns: i64) -> bool:
-        """Take out everything that has expired, where a full queue may be full of the dead. False if nothing has."""
+        """Remove expired messages from full queues, before a publish is rejected. False if none can have expired."""
         if not is_expired(self.first_expiry_ns, now_wall_ns):
             return False
         with LOCK:
+            # The queues are empty for a moment: a slot that looks now goes idle, so the caller wakes all groups after.
             self._offering = True
             self.first_expiry_ns = 0
             for queue in [self.kept, *[group.queue for group in self.routes if group.is_bounded_here()]]:
@@ -276,19 +311,20 @@ class Channel:
         return True
 
     def join(self, group: Group) -> None:
-        """A group subscribes to this name."""
+        """A group subscribes to exactly this name."""
         with LOCK:
             self.groups.append(group)
-            self.hand_kept(group)
+            self.deliver_kept(group)
 
     def leave(self, group: Group) -> None:
+        """A group has lost its last consumer. Without it the channel may have free places."""
         with LOCK:
             self.groups.remove(group)
             self.routes_version = -1
         self.blocked.grant()
 
-    def hand_kept(self, group: Group) -> None:
-        """The first reliable group gets what was kept; from now on nothing is, as the routes are looked up anew."""
+    def deliver_kept(self, group: Group) -> None:
+        """The first reliable group gets the kept messages. The routes are outdated: no later publish is kept."""
         with LOCK:
             self.routes_version = -1
             if group.bound == 0:
@@ -297,32 +333,33 @@ class Channel:
         self.blocked.grant()
 
     def block(self, publisher: BlockedPublisher) -> None:
-        """Let a publisher wait: it is woken when a queue that may have been full gives a message away, in its turn."""
+        """Register a blocked publisher: it is woken in its turn, when a message leaves a queue that was full."""
         with LOCK:
             self.blocked.add(publisher)
             self.watch_groups()
 
     def watch_groups(self) -> None:
-        """Let each group that a publish reaches wake the blocked publishers when a message leaves it."""
+        """Make each route wake the blocked publishers when a message leaves its queue."""
         with LOCK:
             for group in self.routes:
                 group.wakes(self.blocked)
 
     def unblock(self, publisher: BlockedPublisher) -> None:
-        """It was admitted, or waits no more. A place that it was granted and did not take is for the next one."""
+        """The publisher was admitted, or stops waiting. A granted place that it did not use goes to the next one."""
         if self.blocked.remove(publisher) and self.blocked.count:
             self.blocked.grant()
 
     def keep(self, messages: list[Message]) -> None:
-        """Take back what a last subscriber left behind, each message at its place."""
+        """Keep the backlog of the last group after it was closed, each message at its position by sequence."""
         for message in messages:
             self.kept.restore(message, message.priority, message.sequence)
 
 
-atomic(Channel, "offer_only", "offer_nobody", "free_places", "keep")
+atomic(Channel, "offer_only", "offer_unrouted", "free_places", "keep")
 
 
 def dedup_key(message: Message) -> str:
+    """The key of the dedup window: the given dedup_key, else the message id."""
     properties = message.properties
     if properties is not None and properties.dedup_key is not None:
         return properties.dedup_key

@@ -1,8 +1,12 @@
 # mypyc: compiled
-"""From the queue into the handler, on the worker pool or in the publisher's thread.
+"""Delivery: takes messages from a group's queue and calls the handler, on a worker or in the publisher's thread.
 
-The happy path is here and short: call the handler, count it. What happens when a handler did anything else than
-return (raise, answer a request, come too late) is the Aftermath's business.
+    Group.queue ──next_for──▶ expired? ──no──▶ handler ──returns None──▶ counted as dispatched
+                                 │yes             │ raises, or returns a value
+                                 ▼                ▼
+                             DeliveryOutcomes: dead-letter, retry, reply (execution/outcomes.py)
+
+Only the common path is here, so that it stays short. Async handlers have the same path in execution/event_loops.py.
 """
 
 from typing import Final, final
@@ -13,59 +17,61 @@ from unibus.bus.pubsub.group import INSIDE, Consumer, Group, wake, wake_blocked
 from unibus.core.envelope.message import Message
 from unibus.core.flow.metrics import ChannelMetrics
 
-# What a handler is called with.
+# The arguments that a handler is called with (execution/handlers.py).
 TAKES_MESSAGE: Final = 0
 TAKES_BODY: Final = 1
 TAKES_BOTH: Final = 2
 TAKES_NOTHING: Final = 3
 TAKES_VIEW: Final = 4
 
-# A slot gives way to others after so many messages; enough that the change costs nothing.
+# A slot yields to other slots after this many messages: fair to the others, and rare enough that the switch is cheap.
 QUANTUM: Final = 256
 
-# Latency is measured on one message out of 64: reading a clock twice would cost more than the queue.
+# Latency is sampled on one message out of 64: reading a clock twice per message would cost more than the queue.
 SAMPLE_MASK: Final = 63
 
 
 class DeliveryOutcomes:
-    """What follows a handler that did not simply return. One per bus."""
+    """What happens after a handler that did not simply return None. One instance for each bus."""
 
     def metrics_of(self, channel: str) -> ChannelMetrics:
         raise NotImplementedError
 
-    def is_alive(self, consumer: Consumer, message: Message) -> bool:
-        """False when the message has expired: it is dealt with, and not to be handed over."""
+    def is_deliverable(self, consumer: Consumer, message: Message) -> bool:
+        """False when the message has expired: it was dead-lettered or counted, and must not be delivered."""
         raise NotImplementedError
 
     def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
+        """The handler raised: retry the message, or dead-letter it."""
         raise NotImplementedError
 
     def answered(self, consumer: Consumer, message: Message, result: object) -> None:
-        """The handler returned something, or somebody waits for a reply. Raises if the result is itself a failure."""
+        """The handler returned a value, or the message is a request. Raises if the value is no valid result."""
         raise NotImplementedError
 
-    def sampled(self, metrics: ChannelMetrics, message: Message) -> None:
-        """Record how long this message took from publish to hand-over."""
+    def record_latency(self, metrics: ChannelMetrics, message: Message) -> None:
+        """Record the time from publish to delivery of this message."""
         raise NotImplementedError
 
-    def rested(self, group: Group) -> None:
-        """A slot went idle: whoever waits for the bus to be quiet may look again."""
+    def on_idle(self, group: Group) -> None:
+        """A slot became idle: a `drain` that waits for the bus checks again."""
         raise NotImplementedError
 
 
 @final
 class SlotRunner:
-    """Runs slots, on whatever thread asks it to."""
+    """Runs the slots of sync handlers, on the calling thread."""
 
     def __init__(self, outcomes: DeliveryOutcomes) -> None:
         self.outcomes = outcomes
-        self.paused = False  # Between stop and start: nothing is handed over, messages wait.
+        self.paused = False  # Between stop and start: nothing is delivered, messages wait.
 
     def run(self, consumer: Consumer) -> bool:
-        """Let a claimed slot work. True if it was cut short after its quantum: it is claimed again, and wants to go on.
+        """Run a claimed slot. True if it stopped after its quantum: it is claimed still, and has to be run again.
 
-        Whatever is raised here, too, leaves the slot claimed. While the bus is paused the slot is given up: a worker
-        that took it again and again would let no other thread run, not even the one that is about to stop the pool.
+        An exception (SystemExit, KeyboardInterrupt) leaves the slot claimed, too. While the bus is paused the slot is
+        released: a worker that took it again and again would let no other thread run, not even the one that is about to
+        stop the pool.
         """
         inside = INSIDE.set(consumer)
         consumer.group.begin()
@@ -86,7 +92,7 @@ class SlotRunner:
         consumer.group.give_up(consumer)
         if not self.paused:
             wake(consumer.group)
-        self.outcomes.rested(consumer.group)
+        self.outcomes.on_idle(consumer.group)
 
     def _run(self, consumer: Consumer) -> bool:
         group = consumer.group
@@ -94,7 +100,7 @@ class SlotRunner:
         while left and not self.paused:
             message = group.next_for(consumer)
             if message is None:
-                self.outcomes.rested(group)
+                self.outcomes.on_idle(group)
                 return False
             if group.has_blocked():
                 wake_blocked(group)
@@ -103,14 +109,14 @@ class SlotRunner:
         return True
 
     def prepare(self, consumer: Consumer, message: Message) -> bool:
-        """What comes before every hand-over. False when the message has expired and is dealt with."""
-        if message.expires_ns and not self.outcomes.is_alive(consumer, message):
+        """The common steps before every delivery. False when the message has expired and must not be delivered."""
+        if message.expires_ns and not self.outcomes.is_deliverable(consumer, message):
             return False
         if message.delivery_count == 0:
-            # Shared by all groups. A second delivery has an envelope of its own.
+            # All groups share this envelope. A redelivery has a copy with its own delivery count.
             message.delivery_count = 1
         if message.sequence & SAMPLE_MASK == 0:
-            self.outcomes.sampled(self.metrics_of(consumer, message), message)
+            self.outcomes.record_latency(self.metrics_of(consumer, message), message)
         return True
 
     def metrics_of(self, consumer: Consumer, message: Message) -> ChannelMetrics:
@@ -118,7 +124,7 @@ class SlotRunner:
         return self.outcomes.metrics_of(message.channel) if metrics is None else metrics
 
     def deliver(self, consumer: Consumer, message: Message) -> None:
-        """Hand one message to the handler and settle it. Only what is no Exception leaves this method."""
+        """Call the handler with one message and settle it. Raises only what is no Exception, such as SystemExit."""
         if not self.prepare(consumer, message):
             return
         try:
@@ -130,7 +136,7 @@ class SlotRunner:
             if not isinstance(error, Exception):
                 raise
             return
-        # Looked up only now: the channel of a pattern's message may have been forgotten while the handler ran.
+        # Looked up only after the handler: the registry may have removed the unused channel of a pattern's message.
         consumer.group.acked(self.metrics_of(consumer, message))
 
 
@@ -139,7 +145,7 @@ def wants_reply(message: Message) -> bool:
 
 
 def call(consumer: Consumer, message: Message) -> object:
-    """Call the handler with what it asks for; the body is converted only if it is not of the type already."""
+    """Call the handler with the arguments of its signature; converts the body only if it has another type."""
     shape = consumer.shape
     if shape == TAKES_MESSAGE:
         return consumer.handler(message)

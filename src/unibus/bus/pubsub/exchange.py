@@ -1,7 +1,16 @@
 # mypyc: compiled
-"""The way of a publish: find the channel, find who wants the message, admit it, wake or call them.
+"""The path of a publish in memory: find the channel, route the message, admit it, dispatch it.
 
-It belongs to no thread and no loop; every face of the bus publishes through it.
+    publish ─▶ channel ─▶ envelope ─▶ routes + filters ─▶ Channel.offer ─▶ wake idle slots, call inline handlers
+               (lookup)   (checks)    (no lock held)      (atomic)          (no lock held)
+
+All API classes publish through one Exchange, from any thread and any event loop.
+
+Invariant: code of the user (filters, inline handlers, log handlers) never runs under LOCK. So the routes can change
+between routing and admission; `Channel.offer` then returns STALE, and the message is routed again.
+
+`version` grows with every change of the pattern subscriptions. A channel caches its routes with the version they were
+derived from, so the common publish compares two numbers and looks up nothing.
 """
 
 import math
@@ -48,28 +57,28 @@ from unibus.limits import BODY_BYTES_MAX
 
 REPLY_PREFIX: Final = "$reply/"
 REQUEST_HEADER: Final = "request_id"
-"""In a reply: the id of the message that it answers. Several requests may share a correlation id."""
+"""Header of a reply: the id of the request. The correlation id is not enough, several requests may share one."""
 
-# A text of so many characters cannot have more bytes than a body may, whatever the characters are.
+# A text with no more characters than this is never over the limit: UTF-8 needs at most 4 bytes for a character.
 _BODY_CHARS_SAFE: Final = BODY_BYTES_MAX // 4
-# No class can derive from it, so comparing types is enough, and costs other bodies next to nothing.
+# No class can derive from memoryview, so comparing types is enough, and cheap for other bodies.
 _VIEW: Final = memoryview
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ChannelProvider:
-    """The slow half of the exchange: makes missing channels, buries what admission threw out."""
+    """The slow half of the exchange, not compiled: makes missing channels, dead-letters evicted messages."""
 
     def admit_while_closing(self, name: str) -> None:
-        """Raise BusClosed, unless a handler publishes while the bus is being drained."""
+        """Raises BusClosed, unless a handler publishes while the bus is being drained."""
         raise NotImplementedError
 
     def missing(self, name: str) -> Channel:
-        """The channel for a name that has none yet: made, or ChannelNotFound."""
+        """Make the channel of a name that has none yet; raises ChannelNotFound on a strict bus."""
         raise NotImplementedError
 
     def enable_dedup(self, channel: Channel) -> None:
-        """Remember dedup keys from now on."""
+        """Give the channel a dedup window: a message with a dedup key was published."""
         raise NotImplementedError
 
     def filter_failed(self, channel: Channel, group: str, error: Exception) -> None:
@@ -79,32 +88,32 @@ class ChannelProvider:
         raise NotImplementedError
 
     def report_unrouted(self, channel: Channel) -> None:
-        """No subscriber takes the messages of the channel. Called until it has set `is_unrouted_reported`."""
+        """The channel has no subscriber: log that once. Called until it has set `is_unrouted_reported`."""
         raise NotImplementedError
 
 
 @final
 class Exchange:
-    """All channels of one bus. `version` grows with every change of who is subscribed to what."""
+    """All channels of one bus, and the pattern subscriptions that apply to any of them."""
 
     def __init__(self, id_generator: IdGenerator, clock: Clock) -> None:
         self.id_generator = id_generator
         self.monotonic_ns = clock.monotonic_ns
         self.wall_ns = clock.wall_ns
         self.channels: dict[str, Channel] = {}
-        self.index = SubscriptionIndex()  # Prefixes and wildcards; exact names are on the channels themselves.
+        self.index = SubscriptionIndex()  # Prefixes and wildcards; groups with an exact name are on their channel.
         self.pattern_groups: dict[int, Group] = {}
-        self.version: i64 = 0
+        self.version: i64 = 0  # Grows with every change of the pattern subscriptions.
         self.closed = False
         self.delivery: SlotRunner | None = None
         self.provider = ChannelProvider()
-        self.look_again_later: Callable[[Channel], None] = _never  # Called when a publisher waits; see room.py.
-        self.refused = ChannelMetrics()  # Publishes that no channel can count: closed bus, unknown channel.
-        self.posts: i64 = 0  # Messages that were offered one by one.
-        self.transactions: i64 = 0  # Open ones, of all tasks and threads.
+        self.look_again_later: Callable[[Channel], None] = _never  # When a publisher blocks: backpressure.py.
+        self.refused = ChannelMetrics()  # Rejected publishes that no channel can count: closed bus, unknown channel.
+        self.posts: i64 = 0  # Single publishes so far; every 64th is measured.
+        self.transactions: i64 = 0  # Open transactions of all tasks and threads.
 
     def publish(self, name: str, body: object, priority: object, properties: MessageProperties | None) -> Message:
-        """Accept the message or raise; never waits for room."""
+        """Admit the message or raise. Never blocks: a full channel raises QueueFull, also with drop_policy `block`."""
         channel = self.channel(name)
         message = self.envelope(channel, body, priority, properties)
         verdict = self.post(channel, message)
@@ -113,6 +122,7 @@ class Exchange:
         return message
 
     def channel(self, name: str) -> Channel:
+        """The channel of that name, made if allowed. Raises BusClosed or ChannelNotFound."""
         if self.closed:
             self.provider.admit_while_closing(name)
         channel = self.channels.get(name)
@@ -123,6 +133,7 @@ class Exchange:
     def envelope(
         self, channel: Channel, body: object, priority: object, properties: MessageProperties | None
     ) -> Message:
+        """Make the message. Raises PriorityInvalid, MessageTooLarge or SerializationFailed."""
         level = channel.default_priority if priority is None else self._level(channel, priority)
         if isinstance(body, Payload):
             body = body.value
@@ -137,7 +148,7 @@ class Exchange:
         return Message(self.id_generator, channel.name, body, level, properties)
 
     def post(self, channel: Channel, message: Message) -> i64:
-        """Route a message: admit it everywhere or nowhere, then wake the queues and call the inline handlers."""
+        """Route and admit one message in all its groups or none, then dispatch it. Returns the verdict."""
         self.posts += 1
         if self.posts & SAMPLE_MASK == 0:
             start = self.monotonic_ns()
@@ -159,7 +170,7 @@ class Exchange:
             elif group.idle > 0:
                 wake(group)
             return ACCEPTED
-        if channel.plain and channel.offer_nobody(message):
+        if channel.plain and channel.offer_unrouted(message):
             if channel.declared:
                 return ACCEPTED
             if not channel.is_unrouted_reported:
@@ -174,10 +185,10 @@ class Exchange:
         in_turn: bool = False,
         publisher: BlockedPublisher | None = None,
     ) -> i64:
-        """The same for several messages: all are admitted, or none.
+        """The same for a batch: all messages are admitted, or none.
 
-        `in_turn`: by a publisher whose turn it is, or that cannot wait, so that it does not wait behind others. A
-        `publisher` that has waited leaves the channel's order with its admission.
+        `in_turn`: the caller has a granted place, or must not block, so it does not queue behind blocked publishers.
+        A `publisher` that was blocked is removed from the channel with its admission.
         """
         if channel.routes_version != self.version:
             self.refresh(channel)
@@ -196,33 +207,35 @@ class Exchange:
             self._swept(channel)
             verdict = channel.offer(routed_messages, routes, self.monotonic_ns(), waits)
         if verdict == STALE:
-            # Somebody subscribed or left in the meantime.
+            # A subscription was added or cancelled after the routes were looked up.
             self.refresh(channel)
             return self._post_all(channel, messages, in_turn, publisher)
         if publisher is not None and verdict <= UNROUTED:
-            channel.unblock(publisher)  # Now: an inline handler may run for long, and others wait for places.
+            # Before the dispatch: an inline handler may run for long, and the next blocked publisher waits for this.
+            channel.unblock(publisher)
         try:
-            self._bury(channel)
+            self._dead_letter_evicted(channel)
             if verdict == UNROUTED and not channel.is_unrouted_reported:
                 self.provider.report_unrouted(channel)
         finally:
+            # The messages are in the queues already. Without a wake-up they would wait for the next publish.
             if verdict <= UNROUTED:
-                self._hand_over(routed_messages)
+                self._dispatch(routed_messages)
         return verdict
 
     def _swept(self, channel: Channel) -> None:
         for group in channel.routes:
-            wake_all(group)  # A slot that looked during the sweep may have seen an empty queue.
-            wake_blocked(group)  # Publishers of other channels that a pattern covers wait for its places, too.
-        self._bury(channel)
+            wake_all(group)  # The sweep empties a queue for a moment; a slot that looked then went idle.
+            wake_blocked(group)  # Publishers of other channels that its pattern covers wait for its places, too.
+        self._dead_letter_evicted(channel)
         channel.blocked.grant()
 
-    def _bury(self, channel: Channel) -> None:
+    def _dead_letter_evicted(self, channel: Channel) -> None:
         if channel.evicted:
             self.provider.dead_letter(channel, channel.take_evicted())
 
-    def _hand_over(self, routed_messages: list[RoutedPublish]) -> None:
-        """Wake the groups and call the inline handlers: all of them, also after one that ends the program."""
+    def _dispatch(self, routed_messages: list[RoutedPublish]) -> None:
+        """Wake idle slots and call the inline handlers: all of them, also after one that raises SystemExit."""
         failure: BaseException | None = None
         for routed in routed_messages:
             for group in routed.groups:
@@ -237,6 +250,7 @@ class Exchange:
             raise failure
 
     def run_inline(self, group: Group, message: Message) -> None:
+        """Call one consumer of an inline group, in turn, in the publisher's thread."""
         delivery = self.delivery
         consumers = group.consumers
         count: i64 = len(consumers)
@@ -244,19 +258,20 @@ class Exchange:
             if count:
                 delivery.deliver(consumers[0 if count == 1 else message.sequence % count], message)
             else:
-                # The last consumer was cancelled after the message was admitted: its channel keeps it, or counts it.
+                # The last consumer was cancelled after the admission. The closed group passes its queue to the channel,
+                # which keeps or counts the message: it is not lost silently.
                 group.queue.append(message, message.priority)
-                delivery.outcomes.rested(group)
+                delivery.outcomes.on_idle(group)
 
     def is_listened_to(self, name: str) -> bool:
-        """Whether a message to that name would reach anybody now, or be kept for somebody who comes."""
+        """Whether a message to that name would reach a group now, or be kept for the first group."""
         channel = self.channel(name)
         if channel.routes_version != self.version:
             self.refresh(channel)
         return channel.declared or len(channel.routes) > 0
 
     def block(self, channel: Channel, publisher: BlockedPublisher) -> None:
-        """Let a publisher wait until there may be room: a queue gave something away, or the groups changed."""
+        """Register a blocked publisher; it is woken when a place becomes free or the groups change."""
         if channel.routes_version != self.version:
             self.refresh(channel)
         channel.block(publisher)
@@ -264,7 +279,7 @@ class Exchange:
             self.look_again_later(channel)
 
     def force(self, channel: Channel, message: Message) -> None:
-        """Push past every bound what was admitted before: a dead letter."""
+        """Push a message that was admitted before (a dead-lettered one) past every bound."""
         if channel.routes_version != self.version:
             self.refresh(channel)
         while True:
@@ -273,11 +288,11 @@ class Exchange:
             if channel.force(routed, routes):
                 break
             self.refresh(channel)
-        self._bury(channel)
-        self._hand_over([routed])
+        self._dead_letter_evicted(channel)
+        self._dispatch([routed])
 
     def _wanted(self, channel: Channel, routes: list[Group], message: Message) -> list[Group]:
-        """The routes whose filter agrees. A filter that raises has not agreed, and hurts nobody else."""
+        """The routes whose filter accepts the message. A filter that raises rejects it for its own group only."""
         if not channel.has_filter:
             return routes
         wanted: list[Group] = []
@@ -291,6 +306,7 @@ class Exchange:
         return wanted
 
     def _prepare(self, channel: Channel, message: Message) -> None:
+        """Set the expiry, from the shorter of the message's and the channel's TTL; open a dedup window if needed."""
         properties = message.properties
         own: i64 = 0
         if properties is not None:
@@ -303,7 +319,7 @@ class Exchange:
             channel.may_expire(message.expires_ns)
 
     def refresh(self, channel: Channel) -> None:
-        """Derive the routes of a channel anew after any subscription changed."""
+        """Derive the routes of a channel again, after a subscription has changed."""
         with LOCK:
             routes = list(channel.groups)
             internal = is_internal(channel.name)
@@ -314,7 +330,7 @@ class Exchange:
             channel.has_filter = any([group.filter is not None for group in routes])
             channel.plain = not channel.has_filter and not channel.is_timed()
             channel.only = routes[0] if channel.plain and len(routes) == 1 and routes[0].bound == 0 else None
-            channel.routes_version = self.version
+            channel.routes_version = self.version  # Under LOCK, so no change of `version` is missed in between.
             if channel.blocked.count:
                 channel.watch_groups()
 
@@ -326,13 +342,13 @@ class Exchange:
             raise
 
     def check_size(self, name: str, body: object) -> None:
-        """Refuse bytes and text over the limit. Text counts as the bytes that it will be; nothing else is measured."""
+        """Raise MessageTooLarge for bytes or text over the limit. Text counts as UTF-8; nothing else is measured."""
         try:
             size = body_bytes(body)
             if size > BODY_BYTES_MAX:
                 raise MessageTooLarge(
-                    f"a body of {size:,} bytes for {name!r} is over the limit of {BODY_BYTES_MAX:,}",
-                    "store it elsewhere and publish a reference",
+                    f"the body for {name!r} has {size:,} bytes, the limit is {BODY_BYTES_MAX:,}",
+                    "store the data elsewhere and publish a reference to it",
                 )
         except PublishError as error:
             channel = self.channels.get(name)
@@ -341,7 +357,7 @@ class Exchange:
             raise
 
     def refusal(self, channel: Channel, item: object, verdict: i64) -> PublishError:
-        """The error for a verdict, counted by kind."""
+        """The error of a negative verdict; counts it in the channel's metrics."""
         count = len(item) if isinstance(item, list) else 1
         if isinstance(item, Message):
             item.release()
@@ -352,29 +368,39 @@ class Exchange:
     def _rate_limited(self, channel: Channel, count: int) -> PublishError:
         bucket = channel.bucket
         wait = 0.0 if bucket is None else bucket.wait_s(count, self.monotonic_ns())
-        hint = f"try again in {wait:.3f} s" if math.isfinite(wait) else "more than its burst: send fewer at once"
-        return RateLimited(f"channel {channel.name!r} is over its rate", hint, wait)
+        return rate_limited(channel.name, wait)
+
+
+def rate_limited(name: str, wait_s: float) -> RateLimited:
+    """The error of a channel without enough tokens; `wait_s` is infinite for a batch that is larger than the burst."""
+    if math.isfinite(wait_s):
+        hint = f"try again in {wait_s:.3f} s, or raise rate_limit_per_sec"
+    else:
+        hint = "the batch is larger than rate_limit_burst: publish fewer messages at once"
+    return RateLimited(f"channel {name!r} is over its rate limit", hint, wait_s)
 
 
 def queue_full(channel: Channel, item: object) -> PublishError:
     return QueueFull(
-        f"channel {channel.name!r} has {counted(channel.max_size, 'message')} waiting, its bound",
-        "slow down, raise max_queue_size, add workers, or choose drop_policy 'block' or 'drop_old'",
+        f"channel {channel.name!r} is full: {counted(channel.max_size, 'message')} waiting (max_queue_size)",
+        "publish more slowly, add workers, raise max_queue_size, or use drop_policy 'block' or 'drop_old'",
         item,
     )
 
 
 def body_bytes(body: object) -> int:
-    """The bytes of a body; 0 for one that is not measured, or for a text that cannot be over the limit."""
+    """The size of a body in bytes; 0 for one that is not measured, or for a text that cannot be over the limit."""
     if isinstance(body, (bytes, bytearray)):
         return len(body)
     if isinstance(body, str):
         return len(body.encode("utf-8", "surrogatepass")) if len(body) > _BODY_CHARS_SAFE else 0
     if isinstance(body, memoryview):
         try:
-            return body.nbytes  # Its len() counts items, or rows.
+            return body.nbytes  # len() of a memoryview counts items, or rows.
         except ValueError as error:
-            raise SerializationFailed(f"the body cannot be read: {error}", "publish it before release()") from error
+            raise SerializationFailed(
+                f"the memoryview cannot be read: {error}", "publish it before its release()"
+            ) from error
     return 0
 
 
@@ -383,10 +409,10 @@ def _never(channel: Channel) -> None:
 
 
 def must_wait(channel: Channel) -> bool:
-    """Whether the next places of a channel are for publishers that wait already.
+    """Whether the next free places of a channel are reserved for publishers that are blocked already.
 
-    A handler never waits behind others: it may be what they wait for. Nor does a publisher where filters choose the
-    groups: those that wait may want a place in other ones.
+    A handler never queues behind them: they may wait for this very handler to return (deadlock). Nor does a publisher
+    of a channel with filters: the blocked ones may wait for a place in other groups.
     """
     if not channel.waits or channel.has_filter:
         return False
@@ -394,5 +420,6 @@ def must_wait(channel: Channel) -> bool:
 
 
 def is_internal(name: str) -> bool:
-    """Dead letters and replies: an audit that subscribes to everything must not take them from those they are for."""
+    """Dead-letter queues and replies. A pattern such as `#` must not match them: it would take the messages from
+    their own subscribers."""
     return name.startswith(REPLY_PREFIX) or is_sub_queue(name)

@@ -1,12 +1,12 @@
-"""Calls into an event loop from other threads, which know nothing of its end.
+"""Calls into an event loop from other threads, safe against a loop that is closed meanwhile.
 
-A loop that is closed drops the calls in its queue, and reports nothing. The slot must not be lost with the call, so a
-call that was dropped gives it up, in the thread that closed the loop.
+A loop that is closed drops the calls in its queue without any report. A claimed slot must not be lost with such a
+call, so the call gives the slot up in its finalizer, which runs in the thread that closed the loop.
 
-A loop may also be closed while it is called. What is only a notification for tasks of that loop is then dropped: an
-error would hit the caller, in the middle of work that has nothing to do with that loop.
+A loop may also be closed between a check and a call. A mere notification for tasks of that loop is then ignored: an
+error would hit the caller, whose work has nothing to do with that loop.
 
-Left uncompiled on purpose: it needs `__del__`, which compiled classes do not have.
+Not compiled on purpose: it needs `__del__`, which compiled classes do not have.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from unibus.bus.pubsub.group import Consumer
 
 
 def notify_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-    """Let the loop call this soon. Nothing happens if it is closed: none of its tasks waits any more."""
+    """Let the loop call `call` soon. Without effect if the loop is closed: none of its tasks waits any more."""
     try:
         loop.call_soon_threadsafe(call)
     except RuntimeError:
@@ -24,7 +24,7 @@ def notify_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> 
 
 
 class LoopCall:
-    """What the loop calls: `start`, once; or `dropped` when it never will."""
+    """The callback of the loop: calls `start` once, or `dropped` when the loop is closed before that."""
 
     def __init__(
         self, consumer: Consumer, start: Callable[[Consumer], None], dropped: Callable[[Consumer], None]

@@ -1,12 +1,12 @@
-"""Names that read as wildcard patterns: what `subscribe` makes of them, and that no new channel gets one.
+"""Names that look like wildcard patterns: `subscribe` reads them as patterns, and no new channel can have one.
 
-`subscribe("orders.*", handler)` is a subscription to a pattern (core/topics/pattern.py has the rule). A channel of that
-name could be subscribed to by mistake only, so none is created: not by `create_channel`, by a publish or a send, nor by
+`subscribe("orders.*", handler)` subscribes to a pattern (the rule is in core/topics/pattern.py). A channel with such a
+name could only be subscribed to by mistake, so none is created: not by `create_channel`, a publish or a send, nor by
 `create_topic` and `create_queue`, which share the name space of a store with channels.
 
-Earlier versions created them. A store that has one keeps it: the name is that channel then, not a pattern, and
-everything that the channel could do goes on to work. Dead-letter queues get their names from their channels and are
-never refused: that would lose a message.
+Earlier versions created such channels. If a store has one, its name means that channel and not a pattern, and the
+channel works as before. Dead-letter queues get their names from their channels and are exempt: rejecting one would
+lose a message.
 """
 
 import logging
@@ -23,21 +23,21 @@ log = logging.getLogger("unibus")
 
 
 def check_new_name(name: str, exists: Callable[[str], bool]) -> None:
-    """NameInvalid for a pattern, unless a channel or entity of that name exists."""
+    """Raise NameInvalid for a pattern, unless a channel or entity of that name exists."""
     if is_wildcard(name) and not is_sub_queue(name) and not exists(name):
         raise NameInvalid(
-            f"{name!r:.80} is a pattern, and no new channel can have its name",
-            "subscribe to it, or use another name; match='exact' is for channels that a store already has",
+            f"{name!r:.80} is a wildcard pattern and cannot be the name of a new channel or entity",
+            "use a name without wildcards; to get messages of many channels, subscribe() to the pattern",
         )
 
 
 def check_new_entity(name: str, store: Store) -> None:
-    """The same for a name that only the store may have."""
+    """The same for a queue or topic: only the store is searched for an existing one."""
     check_new_name(name, lambda wanted: store.catalog.find(wanted) is not None)
 
 
 class PatternNames:
-    """The names of one bus. `stored` becomes its store, `is_durable` whether channels are persistent by default."""
+    """The pattern names of one bus. `stored` is its store; `is_durable`: its channels are persistent by default."""
 
     def __init__(self, channels: Mapping[str, Channel]) -> None:
         self._channels = channels
@@ -46,22 +46,22 @@ class PatternNames:
         self.is_durable = False
 
     def exists(self, name: str) -> bool:
-        """Whether a channel or an entity of the store has the name. Case does not matter in a store."""
+        """Whether a channel or an entity of the store has the name. A store ignores case."""
         return name in self._channels or (self.stored is not None and self.stored.catalog.find(name) is not None)
 
     def check_new(self, name: str) -> None:
         check_new_name(name, self.exists)
 
     def read(self, target: str | Pattern, options: SubscribeOptions) -> str | Pattern:
-        """What `subscribe` is asked for: a Pattern in place of a text that is one."""
+        """Read the target of `subscribe`: a text that is a wildcard pattern becomes a Pattern."""
         if "match" in options or not isinstance(target, str) or not is_wildcard(target) or self.exists(target):
             return target
         pattern = Pattern.wildcard(target)
         if self.is_durable and not self._is_logged:
             self._is_logged = True
             log.warning(
-                "subscriptions to patterns are not stored: what is published while this process is down does not "
-                "reach %r; pass match='wildcard' if that is intended",
+                "a subscription to a pattern is not durable: %r misses messages that are published while this process "
+                "is down; pass match='wildcard' to confirm that and silence this warning",
                 target,
             )
         return pattern

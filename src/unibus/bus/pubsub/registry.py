@@ -1,8 +1,10 @@
-"""One name space: every channel by its name, made when asked for, or on the fly when that is allowed.
+"""The registry: every channel of a bus by its name, created by create_channel or, if the bus is not strict, on demand.
 
-Names that differ only by case cannot both exist. A channel that was made by a mere publish and has no subscriber of its
-own is forgotten again when there are too many of them, so that unique topic names do not fill the memory; its counts
-are kept in the total, and sequences never go back.
+Rules:
+- Two names that differ only by case cannot both exist.
+- A channel that only a publish has created, and that has no subscriber, is removed when there are too many of them, so
+  that unique names (one per request, say) do not fill the memory. Its counters are added to `retired`.
+- Sequence numbers never go back: a removed channel that is created again starts above every number it gave out.
 """
 
 import logging
@@ -37,12 +39,14 @@ _IMPLICIT = ChannelConfig()
 
 
 class ChannelRules(NamedTuple):
+    """Rate limit and dedup window of a channel, made from its config."""
+
     bucket: TokenBucket | None
     dedup: Deduplicator | None
 
 
 class Registry(ChannelProvider):
-    """The channels of one bus, with the config that each was made with."""
+    """The channels of one bus, each with its config."""
 
     def __init__(self, exchange: Exchange, config: BusConfig) -> None:
         super().__init__()
@@ -50,26 +54,29 @@ class Registry(ChannelProvider):
         self._config = config
         self._configs: dict[str, ChannelConfig] = {}
         self._folded: dict[str, str] = {}
-        self._implicit: dict[str, None] = {}  # Made by a publish, without a subscriber; the oldest first.
-        self.dead_letter_queues: set[str] = set()  # Channels that the bus made; create_channel takes them over.
+        self._implicit: dict[str, None] = {}  # Created by a publish, without a subscriber; the oldest first.
+        self.dead_letter_queues: set[str] = set()  # Created by the bus; a later create_channel may configure them.
         self.patterns = PatternNames(exchange.channels)
         self.names = NameSpace(exchange.channels, self._folded)
-        self._floor = 0  # No sequence of a forgotten channel is given again.
-        self.retired = ChannelMetrics()
+        self._floor = 0  # The highest sequence number of all removed channels; new channels start above it.
+        self.retired = ChannelMetrics()  # Counters of removed channels.
         self._unrouted = UnroutedWarnings()
-        self.durable: list[Group] = []  # Those that hand out what a store keeps.
-        self.leaving: list[Group] = []  # Groups without subscribers, until their last handler has returned.
-        self.dead_letter_evicted: Callable[[Channel, list[Evicted]], None] = _nobody
-        self.is_insider: Callable[[], bool] = _nowhere
-        self.opened_by = 0  # The process that made the bus, where this is a child of that.
+        self.durable: list[Group] = []  # Groups of persistent channels: they deliver messages of the store.
+        self.leaving: list[Group] = []  # Groups without consumers, until their last handler has returned.
+        self.dead_letter_evicted: Callable[[Channel, list[Evicted]], None] = _not_assembled
+        self.is_insider: Callable[[], bool] = _is_never_insider
+        self.opened_by = 0  # In a forked child: the pid of the process that opened the bus.
 
     def check_process(self) -> None:
-        """BusForked in a child of the process that made the bus."""
+        """Raise BusForked in a forked child of the process that opened the bus."""
         if self.opened_by:
             raise opened_by(self.opened_by)
 
     def create(self, name: str, config: ChannelConfig, update: bool = False) -> Channel:
-        """Make a channel. The same config again is no change; another needs `update=True`, which keeps the queue."""
+        """Create a channel. Idempotent for the same config; another config needs `update=True`, which keeps the queue.
+
+        Raises ChannelExists, NameInvalid, ConfigInvalid or BusClosed.
+        """
         self.check_open("created")
         rules = self._rules(config)
         with LOCK:
@@ -80,7 +87,7 @@ class Registry(ChannelProvider):
                 if not update:
                     raise ChannelExists(
                         f"channel {name!r} exists with other settings",
-                        "pass update=True to change it and keep its queue",
+                        "pass update=True to change its settings and keep its messages",
                     )
             if channel is None:
                 channel = self._make(name)
@@ -92,7 +99,10 @@ class Registry(ChannelProvider):
         return channel
 
     def dead_letter_queue(self, name: str) -> Channel:
-        """The channel for dead letters: the one that is there, in whatever case it is written, or one of our own."""
+        """The dead-letter channel of that name: an existing one, in any case, or a new one.
+
+        The bus bounds the queues that it makes itself (`<channel>/$DeadLetterQueue`) with `drop_old`.
+        """
         with LOCK:
             channel = self._exchange.channels.get(self._folded.get(name.casefold(), name))
             if channel is None or not channel.declared:
@@ -112,14 +122,16 @@ class Registry(ChannelProvider):
             raise
 
     def get_or_make(self, name: str) -> Channel:
-        """The channel that somebody subscribes to."""
+        """The channel for a new subscription. Unlike `missing`, a failure is not counted as a rejected publish."""
         channel = self._exchange.channels.get(name)
         return self._made(name) if channel is None else channel
 
     def _made(self, name: str) -> Channel:
         with LOCK:
             if self._config.strict:
-                raise ChannelNotFound(f"there is no channel {name!r}", "the bus is strict: create_channel() it first")
+                raise ChannelNotFound(
+                    f"channel {name!r} does not exist, and the bus is strict", f"call create_channel({name!r}) first"
+                )
             channel = self._exchange.channels.get(name)
             if channel is None:
                 self.patterns.check_new(name)
@@ -133,7 +145,7 @@ class Registry(ChannelProvider):
     def admit_while_closing(self, name: str) -> None:
         self.check_process()
         if not self.is_insider():
-            error = BusClosed(f"the bus is closed; nothing was published to {name!r}", "publish before close()")
+            error = BusClosed(f"the bus is closed: nothing was published to {name!r}", "publish before close()")
             self._exchange.refused.count_refusal(error, 1)
             raise error
 
@@ -141,16 +153,17 @@ class Registry(ChannelProvider):
         self.dead_letter_evicted(channel, evicted)
 
     def report_unrouted(self, channel: Channel) -> None:
-        channel.is_unrouted_reported = True  # First: a handler of the log may publish to this very channel.
+        # First: a log handler may publish to this channel again, which would recurse.
+        channel.is_unrouted_reported = True
         if not is_internal(channel.name):
             self._unrouted.report(channel.name)
 
     def set_config(self, config: BusConfig) -> None:
-        """For the channels that are made from now on."""
+        """Set the config of channels that are created from now on."""
         self._config = config
 
     def enable_dedup(self, channel: Channel) -> None:
-        """Somebody gave a dedup key: from now on the channel remembers them."""
+        """A message with a dedup key was published: from now on the channel has a dedup window."""
         with LOCK:
             if channel.dedup is None:
                 channel.dedup = Deduplicator(DEDUP_WINDOW_S_DEFAULT)
@@ -158,26 +171,27 @@ class Registry(ChannelProvider):
 
     def filter_failed(self, channel: Channel, group: str, error: Exception) -> None:
         channel.metrics.count("errors")
-        log.warning("the filter of group %r on %r raised: %r", group, channel.name, error)
+        log.warning("the filter of group %r on %r raised, the message is skipped: %r", group, channel.name, error)
 
     def config_of(self, name: str) -> ChannelConfig:
         return self._configs[name]
 
     def groups(self) -> list[Group]:
         with LOCK:
-            self.leaving = [group for group in self.leaving if not group.is_quiet()]
+            self.leaving = [group for group in self.leaving if not group.is_idle()]
             groups = [group for channel in self._exchange.channels.values() for group in channel.groups]
             return groups + list(self._exchange.pattern_groups.values()) + self.leaving + self.durable
 
     def admitted(self) -> int:
-        """How many messages were admitted so far; whoever sees the same number twice saw nothing new in between."""
+        """How many messages were admitted so far. Two equal readings prove that no message came in between."""
         return self._floor + sum(channel.sequence for channel in list(self._exchange.channels.values()))
 
     def check_open(self, what: str) -> None:
+        """Raise BusClosed after close(); a handler may still publish and subscribe while the bus is drained."""
         if self._exchange.closed:
             self.check_process()
             if not self.is_insider():
-                raise BusClosed(f"the bus is closed; nothing can be {what} any more", "make a new bus")
+                raise BusClosed(f"the bus is closed: nothing can be {what} any more", "open a new bus")
 
     def metrics(self) -> list[ChannelMetrics]:
         with LOCK:
@@ -188,14 +202,16 @@ class Registry(ChannelProvider):
         checked_name(name)
         clash = self._folded.setdefault(name.casefold(), name)
         if clash != name:
-            raise ChannelExists(f"channel {name!r} differs from {clash!r} only by case", f"use {clash!r}")
+            raise ChannelExists(
+                f"channel {name!r} differs from the existing {clash!r} only by case", f"use {clash!r}, or another name"
+            )
         channel = Channel(name, False)
         channel.sequence = self._floor
         self._exchange.channels[name] = channel
         return channel
 
     def _rules(self, config: ChannelConfig) -> "ChannelRules":
-        """What the settings mean, made before anything is changed: a setting that is refused changes nothing."""
+        """Build rate limit and dedup window before anything is changed: an invalid setting changes nothing."""
         rate = config.rate_limit_per_sec
         window = config.dedup_window or self._config.idempotency_ttl
         return ChannelRules(
@@ -214,14 +230,17 @@ class Registry(ChannelProvider):
         channel.ttl_ns = 0 if config.ttl is None else seconds_ns("ttl", config.ttl)
         channel.dead_letter_channel = config.dead_letter_channel
         channel.bucket = rules.bucket
+        # The same window is kept: replacing it would forget the ids that it has seen.
         if channel.dedup is None or before.dedup_window != config.dedup_window:
             channel.dedup = rules.dedup
         channel.routes_version = -1
 
     def in_use(self, name: str) -> None:
+        """The channel has a subscriber: it must not be removed."""
         self._implicit.pop(name, None)
 
     def out_of_use(self, channel: Channel) -> None:
+        """The channel has lost its last group: it may be removed, unless create_channel has made it."""
         if not channel.declared and not channel.groups:
             self._implicit[channel.name] = None
 
@@ -230,14 +249,14 @@ class Registry(ChannelProvider):
             channel = self._exchange.channels.pop(name)
             del self._implicit[name], self._configs[name], self._folded[name.casefold()]
             self._floor = max(self._floor, channel.sequence)
-            # From here on whoever still holds the channel counts into the total.
+            # A publisher that has looked up the channel before still counts into it: let it count into the total.
             self.retired.merge(channel.metrics)
             channel.metrics = self.retired
 
 
-def _nobody(channel: Channel, evicted: list[Evicted]) -> None:
-    raise AssertionError("the bus has not been put together yet")
+def _not_assembled(channel: Channel, evicted: list[Evicted]) -> None:
+    raise AssertionError("BusRuntime sets dead_letter_evicted before the first publish")
 
 
-def _nowhere() -> bool:
+def _is_never_insider() -> bool:
     return False

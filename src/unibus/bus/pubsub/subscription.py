@@ -1,4 +1,4 @@
-"""The handle of one subscription."""
+"""The handle of one subscription: what `subscribe` returns."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -9,10 +9,10 @@ from unibus.core.topics.pattern import Pattern
 
 
 class Subscription:
-    """What `subscribe` returns. It may be awaited, which does no more than give it back.
+    """The result of `subscribe`. It may be awaited, which returns the same object at once.
 
-    `cancel()` stops it: nothing more is handed to its handler. A message that an async handler was in the middle of
-    goes back to its group; a sync handler is let finish. Awaiting the result of `cancel()` waits for the handlers' end.
+    `cancel()` stops the delivery to its handler. An async handler that runs is cancelled, and its message is requeued
+    in the group; a sync handler finishes. `await subscription.cancel()` waits until the cancelled handlers have ended.
     """
 
     def __init__(
@@ -34,15 +34,16 @@ class Subscription:
 
     @property
     def backlog(self) -> int:
-        """Messages that wait for this subscription's group."""
+        """Messages that wait in the queue of this subscription's group."""
         return len(self.consumer.group.queue)
 
     @property
     def dropped(self) -> int:
-        """Messages that a lossy subscription was too slow for."""
+        """Messages that a lossy subscription has dropped because its queue was full."""
         return int(self.consumer.group.dropped)
 
     def cancel(self) -> "CancelledHandlers":
+        """Stop the subscription. Await the result to wait for its handlers."""
         return self._cancel(self)
 
     def __await__(self) -> Generator[object, None, "Subscription"]:
@@ -55,7 +56,7 @@ class Subscription:
 
 
 class CancelledHandlers:
-    """The result of `cancel()`: awaiting it waits until the cancelled handlers of this loop have ended."""
+    """The result of `cancel()`: await it to wait until the cancelled handlers on this event loop have ended."""
 
     def __init__(self, tasks: list["asyncio.Task[None]"]) -> None:
         self._tasks = tasks

@@ -1,8 +1,11 @@
 # mypyc: compiled
-"""Locks that are kept while somebody works: one timer for all of them, renewed in one batch at a third of their time.
+"""Lock renewal: keeps message and session locks while their receivers work, with one timer for all of them.
 
-A message is with its handler for as long as that takes. A lock that cannot be renewed is lost, and whoever works under
-it is told, once.
+A handler may take as long as it needs. Each lock is renewed when a third of its duration is over, all due locks in one
+batch. So two renewals may fail before the lock expires.
+
+A lock that cannot be renewed is lost: another receiver may get the message. `on_lost` is called once for it, so that
+the work under it can be cancelled; the settlement would be rejected anyway (fencing by the lock token).
 """
 
 import threading
@@ -26,7 +29,7 @@ OnLost = Callable[[LockLost], None]
 
 @dataclass
 class KeptSession:
-    """The lock on a session that somebody works in."""
+    """The lock of an accepted session, which is being renewed."""
 
     lock: SessionLock
     until_ns: int
@@ -42,17 +45,20 @@ def renewal_of(lock: Lock) -> Command:
 
 
 class Renewals:
+    """The locks of one bus that are being renewed, and the notification of settlements."""
+
     def __init__(self, store: Store, timers: Timers, now_ns: Callable[[], int]) -> None:
         self._store = store
         self._timers = timers
         self._now_ns = now_ns
         self._lock = threading.Lock()
-        self._held: dict[int, tuple[Lock, OnLost | None, int]] = {}
-        self._tick_at_ns: int | None = None
-        self.on_settled: Callable[[str], None] | None = None  # Told of every entity where somebody settled a message.
+        self._held: dict[int, tuple[Lock, OnLost | None, int]] = {}  # By id(lock), with the duration of the lock.
+        self._tick_at_ns: int | None = None  # When the timer is due; None: no timer is set.
+        # Called with the entity of every settled message: blocked publishers of its channel may continue.
+        self.on_settled: Callable[[str], None] | None = None
 
     def start(self, claimed: Lock, on_lost: OnLost | None) -> None:
-        """Keep this lock until `stop`. Inside of a session the session's lock is the one that counts."""
+        """Renew this lock until `stop`. Does nothing for a message of a session: the session's own lock counts."""
         now_ns = self._now_ns()
         length_ns = claimed.until_ns - now_ns
         if isinstance(claimed, Claimed) and (claimed.until_ns == 0 or claimed.entry.session is not None):
@@ -62,19 +68,20 @@ class Renewals:
             self._arm(now_ns, max(length_ns // 3, 1))
 
     def stop(self, claimed: Lock) -> None:
-        if self._held:  # Most locks were never kept.
+        """Renew this lock no longer: its message is settled, or about to be."""
+        if self._held:  # Most locks are never renewed: avoid the lock for them.
             with self._lock:
                 self._held.pop(id(claimed), None)
         if self.on_settled is not None and isinstance(claimed, Claimed):
             self.on_settled(claimed.entity)
 
     def settled(self, entity: str) -> None:
-        """The same for a message that had no lock, or that lost it before it was settled."""
+        """Notify of a settlement without a lock: the message was removed when received, or its lock was lost."""
         if self.on_settled is not None:
             self.on_settled(entity)
 
     def leave_to_parent(self, refuse: Callable[[], int]) -> None:
-        """In a forked child: the locks are the parent's to renew, and there is no thread here that would."""
+        """In a forked child: only the parent renews its locks; the child has no timer thread."""
         renew(self._lock)
         self._held = {}
         self._now_ns = refuse
@@ -89,7 +96,7 @@ class Renewals:
         now_ns = self._now_ns()
         with self._lock:
             if self._tick_at_ns is None or now_ns < self._tick_at_ns:
-                return  # An earlier call has done it.
+                return  # An earlier timer has done the work of this one.
             self._tick_at_ns = None
             held = list(self._held.values())
         due = [each for each in held if each[0].until_ns - now_ns <= each[2] * 2 // 3]
@@ -101,10 +108,10 @@ class Renewals:
                 self._arm(now_ns, min(waits))
 
     def _renew(self, due: list[tuple[Lock, OnLost | None, int]]) -> None:
-        """All in one batch; where one of them is lost, each by itself."""
+        """Renew the locks in one batch. The store rejects a batch with a lost lock as a whole: then one by one."""
         commands = [renewal_of(claimed) for claimed, _, _ in due]
         try:
-            # As durable as the lock itself was; and somebody has to write it, though nobody waits.
+            # As durable as the lock itself. on_done makes the store commit, although no caller waits.
             pending = self._store.apply(commands, min(self._store.durability, Durability.D1))
             pending.on_done(_ignore)
         except StoreFailed as error:
@@ -125,7 +132,7 @@ class Renewals:
                 assert isinstance(until_ns, int)
                 claimed.until_ns = until_ns
                 if id(claimed) in self._held:
-                    # The whole length counts from now on, not what was left of it at the start.
+                    # From now on the full duration counts, not the rest that was left when the renewal started.
                     self._held[id(claimed)] = (claimed, on_lost, until_ns - now_ns)
 
     def _lost(self, due: list[tuple[Lock, OnLost | None, int]], error: LockLost) -> None:
@@ -136,4 +143,4 @@ class Renewals:
 
 
 def _ignore(pending: Pending[list[object]]) -> None:
-    """The store says by itself when it has stopped."""
+    """Nothing to do: a store that fails logs it itself."""

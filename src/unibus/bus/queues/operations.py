@@ -1,7 +1,15 @@
 # mypyc: compiled
-"""The durable verbs of a bus, in the form that both faces share: they make commands, and give the store's answer.
+"""Durable operations of a bus, shared by MessageBus and SyncMessageBus: build commands and return the store's answer.
 
-What waits for messages to come is in receivers.py, in two forms: for loops and for threads.
+    send(entity, payload, fields) ──▶ checks ──▶ Send command ──▶ open transaction? ──no──▶ store.apply ──▶ Pending
+                                                                       │yes
+                                                                       ▼
+                                                          collected; stored at its commit
+
+Every operation returns a Pending: MessageBus awaits it, SyncMessageBus waits for it. Bad input raises before the store
+is called, so nothing changes. Waiting for messages is in receivers.py, in two forms: for tasks and for threads.
+
+A missing queue is created by the first send or receive, unless the bus is strict.
 """
 
 import random
@@ -38,7 +46,7 @@ NAMES_REMEMBERED_MAX: Final = 10_000
 
 
 class Interceptor(Protocol):
-    """Whoever stands around the verbs of the same names and sees what they do: tracing. Most buses have none."""
+    """Wraps the operations of the same names, for tracing. Most buses have none."""
 
     def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]: ...
 
@@ -50,7 +58,7 @@ class Interceptor(Protocol):
 
     def complete_many(self, commands: list[Command], messages: list[Message]) -> Pending[None]: ...
 
-    # Around the operations of protocol servers (broker.py), which have no verbs here.
+    # These wrap the operations of protocol servers (api/broker.py).
 
     def watch_send(
         self, entity: str, messages: list[Message], send: Callable[[list[Message]], Pending[list[object]]]
@@ -64,7 +72,7 @@ class Interceptor(Protocol):
 
 
 class Queues:
-    """The verbs of one bus over its store."""
+    """The durable operations of one bus on its store."""
 
     def __init__(self, store: Store, exchange: Exchange, timers: Timers, strict: bool) -> None:
         self.store = store
@@ -74,18 +82,20 @@ class Queues:
         self.timers = timers
         self.renewals = Renewals(store, timers, now_ns)
         self.now_ns = now_ns
-        self.named: set[str] = set()  # Names that were checked; cleared when a channel in memory takes one.
+        self.named: set[str] = set()  # Cache of checked names; cleared when a channel in memory claims a name.
         self.chance: Callable[[], float] = random.random
         self.watcher: Interceptor | None = None
-        self.check_entity: Callable[[str], None] = _nothing  # Of the bus: whether a new entity may have the name.
+        self.check_entity: Callable[[str], None] = _nothing  # Raises EntityExists if a channel in memory has the name.
 
     # Sending
 
     def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
+        """Store one message, through the interceptor if there is one."""
         watcher = self.watcher
         return self.send_now(entity, payload, fields) if watcher is None else watcher.send(entity, payload, fields)
 
     def send_now(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
+        """Store one message: in the open transaction of this task or thread, else at once."""
         durability: Durability | None = None
         if fields:
             durability, raises = _taken(fields)
@@ -104,7 +114,7 @@ class Queues:
     def send_many(
         self, entity: str, payloads: Iterable[object], fields: dict[str, object]
     ) -> Pending[list[SendResult]]:
-        """One batch: all of them or none."""
+        """Store all messages in one batch, or none."""
         watcher = self.watcher
         if watcher is not None:
             return watcher.send_many(entity, payloads, fields)
@@ -115,7 +125,10 @@ class Queues:
     ) -> Pending[list[SendResult]]:
         durability, raises = _taken(fields)
         if isinstance(payloads, (str, bytes)):
-            raise UsageError("send_many takes several payloads, not one text", "use send, or put it into a list")
+            raise UsageError(
+                f"send_many takes a list of payloads, not one {type(payloads).__name__}",
+                "use send(), or put the payload into a list",
+            )
         commands = [self.command(entity, payload, dict(fields)) for payload in payloads]
         for command in commands:
             command.raises = raises
@@ -130,10 +143,12 @@ class Queues:
         return self.store.apply(commands, durability).map(_sent)
 
     def command(self, entity: object, payload: object, fields: dict[str, object]) -> Send:
-        """The command for one message: made from a payload and fields, or a Message as it is."""
+        """The command that stores one message: from a payload and fields, or from a Message."""
         if isinstance(entity, Message):
             if payload is not None or fields:
-                raise UsageError("send(message) takes nothing beside the message", "set it on the message")
+                raise UsageError(
+                    "send(message) takes no other arguments", "set payload and fields on the Message itself"
+                )
             name = checked_name(entity.channel)
             if name not in self.named:
                 self._remember(name)
@@ -147,7 +162,7 @@ class Queues:
         return command
 
     def _remember(self, name: str) -> None:
-        """Names that were checked need no second look until a channel takes one. A pattern does: it may exist now."""
+        """Check the name and cache that. A pattern is not cached: it is valid only while an entity has the name."""
         self.check_entity(name)
         if is_wildcard(name):
             check_new_entity(name, self.store)
@@ -160,7 +175,7 @@ class Queues:
         return send_of(self.message(entity, payload, fields), entity)
 
     def message(self, entity: str, payload: object, fields: dict[str, object]) -> Message:
-        """The message that `send` stores, from a payload and fields. `fields` is used up."""
+        """The message that `send` stores. Empties `fields`; an unknown field raises."""
         body = payload.value if isinstance(payload, Payload) else payload
         if not fields:
             return Message(self.exchange.id_generator, entity, body, Priority.NORMAL, None)
@@ -180,7 +195,7 @@ class Queues:
         return message
 
     def submit(self, command: Command) -> Pending[None]:
-        """A settlement: into the open transaction, or at once."""
+        """Apply a settlement: collected in the open transaction, else at once."""
         transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
             transaction.add(command)
@@ -188,6 +203,7 @@ class Queues:
         return self.store.apply([command]).map(_nothing)
 
     def submit_many(self, commands: list[Command]) -> Pending[None]:
+        """The same for several commands, in one batch: all or none."""
         transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
             for command in commands:
@@ -196,7 +212,7 @@ class Queues:
         return self.store.apply(commands).map(_nothing) if commands else resolved(None)
 
     def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]:
-        """What a feed has decided about a message: at once, and in no transaction."""
+        """Settle a message of a pump: at once, and never in a transaction of the handler's task."""
         watcher = self.watcher
         return self.store.apply([command]) if watcher is None else watcher.settle(claimed, command)
 
@@ -205,6 +221,7 @@ class Queues:
         return self.submit_many(commands) if watcher is None else watcher.complete_many(commands, messages)
 
     def renew(self, claimed: Claimed, command: Renew) -> Pending[None]:
+        """Extend a lock; never in a transaction, which could take the renewal back. Raises LockLost."""
         pending = self.store.apply([command])
         until_ns = pending.value[0]
         assert isinstance(until_ns, int)
@@ -212,39 +229,42 @@ class Queues:
         return pending.map(_nothing)
 
     def schedule(self, entity: str, payload: object, at: object, fields: dict[str, object]) -> Pending[int]:
+        """Store a message that is delivered at a time or after a delay. The result is the number to cancel it by."""
         if isinstance(at, (int, float, timedelta)):
             fields["delay"] = at
         else:
             fields["scheduled_at"] = at
         if self.exchange.transactions and current(self.store) is not None:
-            what = "schedule returns the sequence at once, and a transaction has none yet"
-            raise UsageError(what, "use send(delay=…)")
+            what = "schedule() is not possible in a transaction: its sequence number exists only after the commit"
+            raise UsageError(what, "use send(delay=…) or send(scheduled_at=…)")
         return self.send(entity, payload, fields).map(_sequence)
 
     def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
+        """Remove scheduled messages: all of them, or MessageNotFound and none."""
         return self.submit_many([_cancel(entity, sequence) for sequence in sequences])
 
     def transaction(self, durability: object) -> Transaction:
         return Transaction(self.store, self.exchange, None if durability is None else Durability.of(durability))
 
-    # Looking
+    # Peeking
 
     def peek(self, entity: str, count: int, from_sequence: int) -> Pending[list[Message]]:
+        """Read messages without locking them."""
         if count < 1:
-            raise UsageError(f"peek {count} messages", "at least 1")
+            raise UsageError(f"cannot peek {count} messages", "pass a count of 1 or more")
         return self.store.peek(entity, from_sequence, count).map(_decoded)
 
     # Entities
 
     def outside_of_transactions(self) -> "Queues":
-        """These verbs, for calls on entities: TransactionInvalid where a transaction is open.
+        """These operations, for calls on entities. Raises TransactionInvalid inside a transaction.
 
-        They act at once, so a transaction could not take them back.
+        Changes of entities take effect at once, so a rollback could not undo them.
         """
         if self.exchange.transactions and current(self.store) is not None:
             raise TransactionInvalid(
-                "entities and rules cannot be created, changed or deleted inside of a transaction",
-                "do it before the transaction or after it; send creates a missing queue by itself",
+                "entities and rules cannot be created, changed or deleted inside a transaction",
+                "do it before the transaction or after it; send() creates a missing queue itself",
             )
         return self
 
@@ -268,7 +288,7 @@ class Queues:
 
 
 def declaration(kind: int, name: str, settings: Mapping[str, object], store: Store) -> Declare:
-    """The command that makes a queue or a topic. Whether a channel in memory has the name is not checked here."""
+    """The command that creates a queue or topic. The caller checks that no channel in memory has the name."""
     path = checked_entity_name(name)
     check_new_entity(path, store)
     warn_if_reserved(path)
@@ -277,7 +297,9 @@ def declaration(kind: int, name: str, settings: Mapping[str, object], store: Sto
 
 def _cancel(entity: str, sequence: int) -> Cancel:
     if not 0 <= sequence < 2**63:
-        raise MessageNotFound(f"{entity!r} has no scheduled message #{sequence}", "use what schedule returned")
+        raise MessageNotFound(
+            f"{entity!r} has no scheduled message #{sequence}", "pass the number that schedule() returned"
+        )
     return Cancel(entity, sequence)
 
 
@@ -305,11 +327,11 @@ def _nothing(results: object) -> None:
 
 
 def _taken(fields: dict[str, object]) -> tuple[Durability | None, bool]:
-    """What is no field of the envelope, taken out of the fields."""
+    """Remove the options `durability` and `on_duplicate` from the fields: they are no part of the envelope."""
     level = fields.pop("durability", None)
     on_duplicate = fields.pop("on_duplicate", "drop")
     if on_duplicate not in ("drop", "error"):
-        raise UsageError(f"on_duplicate is {on_duplicate!r}", "use 'drop' or 'error'")
+        raise UsageError(f"on_duplicate {on_duplicate!r} is not valid", "use 'drop' or 'error'")
     return (None if level is None else Durability.of(level)), on_duplicate == "error"
 
 
@@ -317,7 +339,7 @@ def _with_id(message: Message, message_id: object) -> Message:
     from unibus.core.envelope.message import restored
 
     if not isinstance(message_id, str) or not message_id:
-        raise UsageError("message_id must be text")
+        raise UsageError(f"message_id must be a non-empty str, not {message_id!r:.40}")
     other = restored(message_id, message.channel, message.body, message.timestamp_ns, message.properties)
     other.priority = message.priority
     return other
@@ -326,12 +348,14 @@ def _with_id(message: Message, message_id: object) -> Message:
 def checked_entity_name(name: str) -> str:
     checked = checked_name(name)
     if is_reserved(checked):
-        raise NameInvalid(f"{name!r} uses a reserved word", "no part may begin with $ or be Subscriptions")
+        raise NameInvalid(
+            f"entity name {name!r} uses a reserved word", "no part of it may begin with $ or be 'Subscriptions'"
+        )
     return checked
 
 
 def checked_subscription_name(name: str) -> str:
     checked = checked_name(name)
     if "/" in checked or checked.startswith("$"):
-        raise NameInvalid(f"a subscription cannot be called {name!r}", "without / and without $ at the beginning")
+        raise NameInvalid(f"subscription name {name!r} is not valid", "use a name without / that does not begin with $")
     return checked

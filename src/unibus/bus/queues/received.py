@@ -1,10 +1,15 @@
 # mypyc: compiled
-"""A message that was received and is locked: what a receiver holds in its hands until it is settled.
+"""A received message: locked for its receiver until it is settled.
 
-    async with message:      leaves = complete, raises = abandon; the lock is renewed meanwhile
-    await message.complete() | abandon() | defer() | dead_letter() | renew_lock()
+    async with message:      complete at the end, abandon if the block raises; the lock is renewed meanwhile
+    await message.complete() | abandon() | defer() | dead_letter() | release() | renew_lock()
 
-Settling is fenced by the lock's token: a lock that was lost raises LockLost and changes nothing.
+    received ──complete──▶ removed          ──abandon──▶ ready again, delivery count + 1 (or dead-lettered)
+             ──defer─────▶ deferred         ──release──▶ ready again, delivery count unchanged
+             ──dead_letter──▶ dead-letter queue
+
+Settling is fenced by the lock token: under a lost lock it raises LockLost and changes nothing. A block that is
+cancelled releases its message: the handler has neither finished nor failed.
 """
 
 import asyncio
@@ -33,17 +38,17 @@ from unibus.stores.seam.pending import Pending
 log = logging.getLogger("unibus")
 
 
-# Tracing has subclasses of these three, in plain Python.
+# Tracing has interpreted subclasses of these three classes (otel/).
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DeliveredMessage:
-    """What both faces of a received message share: its fields, and the commands that settle it."""
+    """The common part of Received and SyncReceived: the envelope, and the commands that settle it."""
 
     def __init__(self, queues: Queues, claimed: Claimed) -> None:
         self._queues = queues
         self.claimed = claimed
         self.message: Message = message_of(claimed)
         self.settled = claimed.until_ns == 0
-        self._inside = False  # Of its block, where its lock is kept.
+        self._inside = False  # Inside its `with` block, where the lock is renewed.
         self._when_lost: Callable[[LockLost], None] | None = None
         self._lost: LockLost | None = None
         self._task: asyncio.Task[object] | None = None
@@ -60,7 +65,7 @@ class DeliveredMessage:
 
     @property
     def entity(self) -> str:
-        """Where it was received from."""
+        """The path of the queue or subscription that it was received from."""
         return self.claimed.entity
 
     @property
@@ -69,6 +74,7 @@ class DeliveredMessage:
 
     @property
     def delivery_count(self) -> int:
+        """How often it was delivered, this time included."""
         return int(self.claimed.delivery_count)
 
     @property
@@ -97,7 +103,7 @@ class DeliveredMessage:
 
     @property
     def locked_until(self) -> datetime | None:
-        """None for a message that was removed when it was received."""
+        """When the lock expires; None for a message that was removed when it was received."""
         until_ns = self.claimed.until_ns
         return None if until_ns == 0 else datetime.fromtimestamp(float(until_ns) / 1e9, UTC)
 
@@ -109,7 +115,10 @@ class DeliveredMessage:
 
     def command(self, verb: int) -> Settle:
         if self.claimed.until_ns == 0:
-            raise UsageError("this message was removed when it was received", "receive with a lock to settle it")
+            raise UsageError(
+                f"message {self.id} cannot be settled: it was removed when it was received",
+                "receive with mode='peek_lock' to settle messages",
+            )
         return Settle(verb, self.claimed.entity, self.claimed.sequence, self.claimed.token)
 
     def _settle(self, command: Settle, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
@@ -120,7 +129,8 @@ class DeliveredMessage:
         return pending
 
     def mark_settled(self) -> None:
-        """It is settled; inside of a transaction only once that is committed, and its lock is kept until then."""
+        """Mark it settled. Inside a transaction the settlement takes effect with the commit: the lock is renewed until
+        then, and a rollback makes the message unsettled again."""
         self.settled = True
         transaction = current(self._queues.store) if self._queues.exchange.transactions else None
         if transaction is None:
@@ -131,7 +141,7 @@ class DeliveredMessage:
             transaction.otherwise(self._reopened)
 
     def _reopened(self) -> None:
-        """The transaction took the settlement back."""
+        """The transaction was rolled back: the message is locked and not settled."""
         self.settled = False
         self._queues.renewals.stop(self.claimed)
         if self._inside:
@@ -166,30 +176,35 @@ class DeliveredMessage:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Received(DeliveredMessage):
-    """A received message for async programs."""
+    """A received message of MessageBus. Await a settlement to wait until it is durable; LockLost is raised at once."""
 
     def complete(self) -> Pending[None]:
-        """Done: it will not be delivered again. Awaiting waits until that is durable."""
+        """Remove the message: it was handled. `await message.complete()` returns when that is durable."""
         return self._complete()
 
     def abandon(self, delay: float | None = None, properties: Mapping[str, HeaderValue] | None = None) -> Pending[None]:
-        """Give it back to its place, at once or after a delay; to the dead letters if it was the last delivery."""
+        """Make it ready again at its position, at once or after `delay` seconds, with its delivery count raised.
+
+        After the last delivery (max_delivery_count) it is dead-lettered. `properties` override headers.
+        """
         return self._abandon(delay, properties)
 
     def defer(self, properties: Mapping[str, HeaderValue] | None = None) -> Pending[None]:
-        """Put it aside. Only `receive_deferred` with its sequence gets it again."""
+        """Defer it: only `receive_deferred([message.sequence])` delivers it again."""
         return self._defer(properties)
 
     def dead_letter(
         self, reason: str = "", description: str = "", properties: Mapping[str, HeaderValue] | None = None
     ) -> Pending[None]:
+        """Move it to the dead-letter queue, with the reason and a description."""
         return self._dead_letter(reason, description, properties)
 
     def release(self) -> Pending[None]:
-        """Give it back as if it had never been delivered."""
+        """Make it ready again at its position without counting this delivery."""
         return self._release()
 
     def renew_lock(self) -> Pending[None]:
+        """Extend the lock by its full duration from now. Not needed inside `async with message`."""
         return self._renew()
 
     async def __aenter__(self) -> "Received":
@@ -204,13 +219,13 @@ class Received(DeliveredMessage):
         notify_loop(self._task.get_loop(), partial(self._cancel, error))
 
     def _cancel(self, error: LockLost) -> None:
-        """The message may be with somebody else by now: whatever is being done with it here must stop."""
+        """On the task's loop: cancel the block. Another receiver may have the message by now."""
         if self._inside and not self.settled and self._task is not None:
             self._lost = error
             self._task.cancel(msg=str(error))
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._inside = False  # News of a lost lock that comes now comes too late to stop anything.
+        self._inside = False  # From here on a lost lock must not cancel the task: the block is over.
         if self._lost is not None:
             self._queues.renewals.stop(self.claimed)
             if self._task is not None:
@@ -227,10 +242,12 @@ class Received(DeliveredMessage):
             if isinstance(error, Exception):
                 await self.abandon(properties=failure(error))
             else:
-                # Cancelled, or the program ends: nobody has decided about the message.
+                # Cancelled, or the program ends: the work has neither finished nor failed. Shielded, because the
+                # cancellation must not interrupt the release.
                 await asyncio.shield(_awaited(self.release()))
-        except BusError as hindrance:
-            log.warning("%r was not given back, its lock ends by itself: %s", self, hindrance)
+        except BusError as not_settled:
+            # Do not raise: the error of the block is the important one.
+            log.warning("%r was not released, it is redelivered when its lock expires: %s", self, not_settled)
 
 
 async def _awaited(pending: Pending[None]) -> None:
@@ -243,26 +260,35 @@ def failure(error: BaseException) -> dict[str, HeaderValue]:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SyncReceived(DeliveredMessage):
-    """A received message for synchronous programs: each call returns when it is durable."""
+    """A received message of SyncMessageBus: each call returns when it is durable, and raises LockLost."""
 
     def complete(self) -> None:
+        """Remove the message: it was handled."""
         self._complete().wait()
 
     def abandon(self, delay: float | None = None, properties: Mapping[str, HeaderValue] | None = None) -> None:
+        """Make it ready again at its position, at once or after `delay` seconds, with its delivery count raised.
+
+        After the last delivery (max_delivery_count) it is dead-lettered. `properties` override headers.
+        """
         self._abandon(delay, properties).wait()
 
     def defer(self, properties: Mapping[str, HeaderValue] | None = None) -> None:
+        """Defer it: only `receive_deferred([message.sequence])` delivers it again."""
         self._defer(properties).wait()
 
     def dead_letter(
         self, reason: str = "", description: str = "", properties: Mapping[str, HeaderValue] | None = None
     ) -> None:
+        """Move it to the dead-letter queue, with the reason and a description."""
         self._dead_letter(reason, description, properties).wait()
 
     def release(self) -> None:
+        """Make it ready again at its position without counting this delivery."""
         self._release().wait()
 
     def renew_lock(self) -> None:
+        """Extend the lock by its full duration from now. Not needed inside `with message`."""
         self._renew().wait()
 
     def __enter__(self) -> "SyncReceived":
@@ -283,13 +309,13 @@ class SyncReceived(DeliveredMessage):
                 self.abandon(properties=failure(error))
             else:
                 self.release()
-        except BusError as hindrance:
-            # The error of the block is the one to tell.
-            log.warning("%r was not given back, its lock ends by itself: %s", self, hindrance)
+        except BusError as not_settled:
+            # Do not raise: the error of the block is the important one.
+            log.warning("%r was not released, it is redelivered when its lock expires: %s", self, not_settled)
 
 
 def complete_many(queues: Queues, messages: Iterable[DeliveredMessage]) -> Pending[None]:
-    """All of them in one batch, or LockLost and none."""
+    """Complete all messages in one batch; LockLost completes none."""
     given = list(messages)
     commands: list[Command] = [message.command(COMPLETE) for message in given]
     pending = queues.complete_many(commands, [message.message for message in given])

@@ -1,12 +1,15 @@
-"""Receiving: waiting for messages to come, for loops and for threads.
+"""Receiving: waits for messages and for sessions, for tasks and for threads.
 
-    claim ─▶ something: hand it over
-      │ nothing
+    claim ──messages──▶ return them
+      │ none
       ▼
-    watch ─▶ claim again (it may have come in between) ─▶ wait to be woken ─▶ claim …
+    watch ──▶ claim again ──none──▶ wait for the wake-up or the timeout ──▶ watch …
 
-A session that somebody else holds is waited for in the same way. Whoever is cancelled while its messages are on their
-way gives them back, uncounted. Work in a session whose lock is lost is stopped.
+The second claim comes after the watch is registered: a message that arrives between the first claim and the watch would
+otherwise wake no receiver. A session that another receiver has locked is waited for in the same way.
+
+Cancellation: a task that is cancelled while the store writes its claim releases the messages, so their delivery count
+does not change. Work in a session is cancelled when its lock is lost.
 """
 
 import asyncio
@@ -45,7 +48,7 @@ BATCH_MAX = 10_000
 
 
 class ReceiveWatcher(Protocol):
-    """The half of a Watcher that stands around receiving. It makes what is received."""
+    """The part of an Interceptor that wraps receiving; it makes the received objects itself."""
 
     async def receive(self, entity: str, claiming: Awaitable[list[Claimed]]) -> list[Received]: ...
 
@@ -57,18 +60,19 @@ def _watched(queues: Queues) -> ReceiveWatcher:
 
 
 def request_for(entity: str, count: int, mode: str, consumer: str, session: SessionLock | None = None) -> ClaimRequest:
+    """The checked request for a claim; raises UsageError."""
     if not isinstance(entity, str):
-        raise UsageError(f"an entity is named by text, not {type(entity).__name__}")
+        raise UsageError(f"an entity name must be a str, not {type(entity).__name__}")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= BATCH_MAX:
-        raise UsageError(f"receive {count!r} messages", f"a whole number from 1 to {BATCH_MAX}")
+        raise UsageError(f"cannot receive {count!r} messages", f"pass a whole number from 1 to {BATCH_MAX}")
     if mode not in (PEEK_LOCK, RECEIVE_AND_DELETE):
-        raise UsageError(f"unknown mode {mode!r}", f"use {PEEK_LOCK!r} or {RECEIVE_AND_DELETE!r}")
+        raise UsageError(f"unknown receive mode {mode!r}", f"use {PEEK_LOCK!r} or {RECEIVE_AND_DELETE!r}")
     held = None if session is None else (session.session_id, session.token)
     return ClaimRequest(entity, count, mode == PEEK_LOCK, plain_text("the consumer", consumer), held)
 
 
 def claim(queues: Queues, request: ClaimRequest) -> Pending[list[Claimed]]:
-    """A missing queue is made, unless the bus is strict: its first message may come from elsewhere."""
+    """Claim messages. Creates a missing queue, unless the bus is strict: its first message may be sent later."""
     try:
         pending = queues.store.claim(request)
     except EntityNotFound:
@@ -81,31 +85,32 @@ def claim(queues: Queues, request: ClaimRequest) -> Pending[list[Claimed]]:
 
 def make_missing(queues: Queues, entity: str) -> None:
     if queues.strict or "/" in entity:
-        raise EntityNotFound(f"there is no queue or subscription {entity!r}", "create it first")
+        raise EntityNotFound(
+            f"queue or subscription {entity!r} does not exist", "create it first: create_queue or create_subscription"
+        )
     queues.create(QUEUE, entity, {})
 
 
 def release(queues: Queues, claimed: list[Claimed]) -> None:
-    """Give back what nobody has looked at."""
+    """Release claimed messages that no receiver has seen."""
     locked = [each for each in claimed if each.until_ns]
     if locked:
         try:
             queues.store.apply([Settle(RELEASE, each.entity, each.sequence, each.token) for each in locked])
         except BusError:
-            # Lost already, or the store has stopped: the locks end by themselves.
+            # The locks are lost already, or the store has failed: the messages are redelivered when the locks expire.
             return
 
 
 def leave(queues: Queues, lock: SessionLock) -> None:
-    """Free a session that nobody has worked in."""
+    """Release the lock of a session that no receiver got."""
     try:
         queues.store.apply([SessionCommand(LEAVE_SESSION, lock.entity, lock.session_id, lock.token)])
     except BusError:
-        # As above.
-        return
+        return  # As above: the lock expires.
 
 
-# For event loops
+# For tasks
 
 
 async def until_async(
@@ -116,11 +121,11 @@ async def until_async(
     cancellable: "Callable[[Queues, Pending[T]], Awaitable[T]] | None" = None,
     interrupted: asyncio.Event | None = None,
 ) -> T:
-    """What `look` finds, as soon as it finds something; what it found last at the time-out.
+    """Call `look` until it finds something, and return that; at the timeout return its last, empty result.
 
-    `cancellable` awaits an answer, and undoes what it has done when the caller is cancelled meanwhile.
-    `interrupted` ends the waiting early. Cancelling would end it too, and lose what a destructive receive is being
-    given in that moment.
+    `cancellable` awaits an answer, and undoes it if the caller is cancelled meanwhile.
+    `interrupted` ends the wait early, as the timeout does. A cancellation would end it, too, but it would lose the
+    messages that a destructive receive is just getting.
     """
     answer = cancellable or _cancellable
     found = await answer(queues, look())
@@ -144,11 +149,14 @@ async def until_async(
         except TimeoutError:
             return found
         finally:
-            if not looks_again:  # Who goes away passes the wake-up on. Two who stay would pass it to and fro for ever.
+            # `stop` passes a consumed wake-up on to the next receiver. That is right for a receiver that returns. One
+            # that claims again must not pass it on: two of them would wake each other for ever.
+            if not looks_again:
                 stop()
 
 
 async def _either(woken: asyncio.Event, interrupted: asyncio.Event | None) -> None:
+    """Wait until one of the events is set."""
     if interrupted is None:
         await woken.wait()
         return
@@ -161,6 +169,7 @@ async def _either(woken: asyncio.Event, interrupted: asyncio.Event | None) -> No
 
 
 async def _cancellable(queues: Queues, pending: Pending[T]) -> T:
+    """Await the answer; a cancelled caller releases the claimed messages or the session."""
     try:
         return await pending
     except asyncio.CancelledError:
@@ -180,7 +189,7 @@ async def receive_batch(queues: Queues, request: ClaimRequest, timeout_s: float 
 
 
 async def receive(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> AsyncIterator[Received]:
-    """One at a time, so that nobody holds more than it works on."""
+    """Yield one message at a time, so that a receiver locks no more than it works on."""
     single = replace(request, count=1)
     while True:
         received = await receive_batch(queues, single, timeout_s)
@@ -203,7 +212,7 @@ async def _deferred_by(queues: Queues, request: ClaimRequest) -> list[Received]:
 def _deferred(entity: str, sequences: Iterable[int]) -> ClaimRequest:
     wanted = tuple(sequences)
     if not wanted:
-        raise UsageError("receive_deferred without a sequence", "give those that defer was called for")
+        raise UsageError("receive_deferred got no sequence numbers", "pass the numbers of deferred messages")
     return ClaimRequest(entity, len(wanted), sequences=wanted)
 
 
@@ -215,7 +224,7 @@ async def accept_session(
 
 
 class WantedSession:
-    """A session that somebody wants: the one of that id, also if it is held by another one now, or the next free."""
+    """A session to be accepted: the one with that id, waiting for its lock, or the next free one with messages."""
 
     def __init__(self, queues: Queues, entity: str, session_id: str | None, consumer: str) -> None:
         self._queues = queues
@@ -230,13 +239,16 @@ class WantedSession:
             return resolved(None)
 
     def found(self, lock: SessionLock | None) -> SessionLock:
-        """What the last look found, or the error that says why it found nothing."""
+        """The session lock of the last look; raises if it found none."""
         if lock is not None:
             return lock
         if self._session_id is None:
-            raise SessionNotFound(f"no session of {self._entity!r} with messages is free", "try again, or name one")
+            raise SessionNotFound(
+                f"{self._entity!r} has no free session with messages", "try again later, or pass session_id="
+            )
         raise SessionLocked(
-            f"session {self._session_id!r} of {self._entity!r} is locked by another receiver", "wait, or accept another"
+            f"session {self._session_id!r} of {self._entity!r} is locked by another receiver",
+            "pass a longer timeout=, or accept another session",
         )
 
 
@@ -244,6 +256,7 @@ class WantedSession:
 
 
 def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s: float | None) -> T:
+    """The same as `until_async`, for threads."""
     found = look().wait()
     if found or timeout_s == 0:
         return found
@@ -301,7 +314,7 @@ def accept_session_sync(
 
 
 class HeldSession:
-    """What both faces of an accepted session share. `id` is its name."""
+    """The common part of SessionReceiver and SyncSessionReceiver. `id` is the session id."""
 
     def __init__(self, queues: Queues, lock: SessionLock) -> None:
         self._queues = queues
@@ -319,50 +332,56 @@ class HeldSession:
     def _command(self, verb: int, state: bytes | None = None) -> Pending[None]:
         command = SessionCommand(verb, self.entity, self.id, self._lock.token)
         if state is not None and not isinstance(state, bytes):
-            raise UsageError(f"a session state is bytes, not {type(state).__name__}", "encode it first")
+            raise UsageError(f"a session state must be bytes, not {type(state).__name__}", "encode it first")
         command.state = None if state is None else bytes(state)
         return self._queues.submit(command)
 
     def _request(self, count: int, mode: str) -> ClaimRequest:
         return request_for(self.entity, count, mode, "", self._lock)
 
-    def _not_freed(self, hindrance: BusError) -> None:
-        """The error of the block is the one to tell."""
-        log.warning("session %r of %r was not freed, its lock ends by itself: %s", self.id, self.entity, hindrance)
+    def _log_not_released(self, error: BusError) -> None:
+        """Log it and do not raise: the error of the block is the important one."""
+        log.warning("session %r of %r was not released, it is locked until it expires: %s", self.id, self.entity, error)
 
 
 class SessionReceiver(HeldSession):
-    """An accepted session for async programs: `async with await bus.accept_session(…) as session`.
+    """An accepted session of MessageBus: `async with await bus.accept_session("orders") as session:`.
 
-    The lock is renewed while the block is open. If that fails the block is cancelled, and raises SessionLockLost.
+    The lock is renewed inside the block. If that fails, the block is cancelled and raises SessionLockLost.
     """
 
     def __init__(self, queues: Queues, lock: SessionLock) -> None:
         super().__init__(queues, lock)
-        self._task: asyncio.Task[object] | None = None  # The one that is inside of the block.
+        self._task: asyncio.Task[object] | None = None  # The task inside the block.
         self._lost: LockLost | None = None
 
     def receive(self, timeout: float | None = None, mode: str = PEEK_LOCK) -> AsyncIterator[Received]:
+        """Iterate over the messages of the session, in order; ends when none arrives for `timeout` seconds."""
         return receive(self._queues, self._request(1, mode), timeout)
 
     async def receive_batch(self, count: int, timeout: float | None = None, mode: str = PEEK_LOCK) -> list[Received]:
+        """Up to `count` messages as soon as one is ready; an empty list at the timeout."""
         return await receive_batch(self._queues, self._request(count, mode), timeout)
 
     async def receive_deferred(self, sequences: list[int]) -> list[Received]:
+        """Deferred messages of the session by their sequence numbers: all, or MessageNotFound."""
         request = replace(self._request(1, PEEK_LOCK), sequences=tuple(sequences))
         return await _deferred_by(self._queues, request)
 
     def state(self) -> Pending[bytes | None]:
+        """The stored state of the session; None if it has none."""
         return self._queues.store.session_state(self._lock)
 
     def set_state(self, state: bytes | None) -> Pending[None]:
+        """Store the state of the session, or remove it with None. Raises SessionLockLost."""
         return self._command(SET_SESSION_STATE, state)
 
     def renew_lock(self) -> Pending[None]:
+        """Extend the lock by its full duration from now. Not needed inside `async with`."""
         return self._command(RENEW_SESSION)
 
     async def close(self) -> None:
-        """Free the session. What was received and not settled goes back."""
+        """Release the session, and with it the messages that were received and not settled."""
         if not self.closed:
             await self._leave()
 
@@ -375,13 +394,13 @@ class SessionReceiver(HeldSession):
         notify_loop(loop, partial(self._cancel, error))
 
     def _cancel(self, error: LockLost) -> None:
-        """The session may be with somebody else by now: whatever is being done in it here must stop."""
+        """On the task's loop: cancel the block. Another receiver may have the session by now."""
         if self._task is not None and not self.closed:
             self._lost = error
             self._task.cancel(msg=str(error))
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        task, self._task = self._task, None  # News of a lost lock that comes now comes too late to stop anything.
+        task, self._task = self._task, None  # From here on a lost lock must not cancel the task: the block is over.
         lost, self._lost = self._lost, None
         if lost is not None:
             self.closed = True
@@ -391,14 +410,14 @@ class SessionReceiver(HeldSession):
             raise lost from error
         try:
             await self.close()
-        except BusError as hindrance:
+        except BusError as not_released:
             if error is None:
                 raise
-            self._not_freed(hindrance)
+            self._log_not_released(not_released)
 
 
 class SyncSessionReceiver(HeldSession):
-    """The same for synchronous programs. A thread cannot be cancelled: a lock that is lost shows in the next call."""
+    """An accepted session of SyncMessageBus. A thread cannot be cancelled: after a lost lock the next call raises."""
 
     def receive(self, timeout: float | None = None, mode: str = PEEK_LOCK) -> Iterator[SyncReceived]:
         return receive_sync(self._queues, self._request(1, mode), timeout)
@@ -430,7 +449,7 @@ class SyncSessionReceiver(HeldSession):
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             self.close()
-        except BusError as hindrance:
+        except BusError as not_released:
             if error is None:
                 raise
-            self._not_freed(hindrance)
+            self._log_not_released(not_released)

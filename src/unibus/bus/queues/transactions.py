@@ -1,14 +1,21 @@
-"""Transactions: sends and settlements that are collected, and become one atomic batch when the block is left.
+"""Transactions: collect sends and settlements, and apply them as one atomic batch at the end of the block.
 
     async with bus.transaction():          or: with bus.transaction():
         await bus.send("invoices", …)      nothing is stored yet
         await message.complete()           nothing is settled yet
-    # all of it, or none
+    # here: all of it is stored and settled, or nothing
 
-The ambient transaction belongs to the task (or thread) that opened it, not to the tasks that it starts. One inside of
-another is a savepoint: leaving it by an exception takes back what it collected, and nothing else.
+    new ──enter──▶ open ──exit──▶ committing ──▶ committed | failed
+                     └──the block raises──▶ rolled back
 
-One with a connection of the user's own is an OutboxTransaction (outbox_transactions.py): its batch goes another way.
+The current transaction belongs to the task (or thread) that opened it, not to tasks that it starts. A transaction
+inside another is a savepoint: if it raises, only what it has collected is discarded.
+
+Crashes: nothing reaches the store before the commit, and the commit is one batch of the store. A process that is killed
+leaves no part of a transaction.
+
+A transaction on a database connection of the user is an OutboxTransaction (outbox/transactions.py): it writes its batch
+into that database.
 """
 
 import asyncio
@@ -28,7 +35,7 @@ _CURRENT: Final[ContextVar["Transaction | None"]] = ContextVar("unibus_transacti
 
 
 def current(store: Store) -> "Transaction | None":
-    """The transaction that this very task or thread has open on the store."""
+    """The open transaction of this task or thread on the store, or None."""
     found = _CURRENT.get()
     while found is not None and found.store is not store:
         found = found.parent
@@ -43,7 +50,7 @@ def _here() -> object:
 
 
 class Transaction:
-    """Made by `bus.transaction()`. It may be used once."""
+    """The result of `bus.transaction()`: one `with` or `async with` block. It can be used once."""
 
     def __init__(self, store: Store, exchange: Exchange, durability: Durability | None = None) -> None:
         self.store = store
@@ -52,36 +59,39 @@ class Transaction:
         self.parent: Transaction | None = None
         self.state = "new"
         self._durability = durability
-        self._outer: Transaction | None = None  # Where a savepoint's commands go.
+        self._outer: Transaction | None = None  # The transaction that this savepoint belongs to.
         self._commands: list[Command] = []
         self._results: list[SendResult | None] = []
-        self._afterwards: list[tuple[Callable[[], object], bool]] = []  # With whether it needs the store's answer.
+        self._afterwards: list[tuple[Callable[[], object], bool]] = []  # The flag: it needs the store's results.
         self._otherwise: list[Callable[[], object]] = []
         self._token: Token[Transaction | None] | None = None
 
     def add(self, command: Command, result: SendResult | None = None) -> None:
-        """Collect a command. `result` is filled in when the transaction is committed."""
+        """Collect a command. `result` is filled when the transaction is committed."""
         if self.state != "open":
-            raise TransactionInvalid(f"the transaction is {self.state}", "open a new one")
+            raise TransactionInvalid(
+                f"the transaction is {self.state}: nothing can be added", "open a new one: bus.transaction()"
+            )
         self._check(command)
         self._commands.append(command)
         self._results.append(result)
 
     def _check(self, command: Command) -> None:
-        """Raise what speaks against collecting it. A savepoint holds what the outer transaction may hold."""
+        """Raise if the command is not allowed. A savepoint allows what its outer transaction allows."""
         if self._outer is not None:
             self._outer._check(command)
 
     def afterwards(self, action: Callable[[], object]) -> None:
-        """Do this once the transaction is committed; never when it is not."""
+        """Call the action after the commit; never if the transaction fails or is rolled back."""
         self._afterwards.append((action, False))
 
     def when_stored(self, action: Callable[[], object]) -> None:
-        """Do this once its messages are in the store and their results filled in. Mostly that is the same moment."""
+        """Call the action once the messages are in the store and their results filled: usually right after the commit,
+        for an outbox when the relay has stored them."""
         self._afterwards.append((action, True))
 
     def otherwise(self, action: Callable[[], object]) -> None:
-        """Do this if what was collected is taken back."""
+        """Call the action if the collected commands are discarded."""
         self._otherwise.append(action)
 
     def __len__(self) -> int:
@@ -89,7 +99,9 @@ class Transaction:
 
     def _open(self) -> None:
         if self.state != "new":
-            raise TransactionInvalid(f"the transaction is {self.state}", "open a new one: bus.transaction()")
+            raise TransactionInvalid(
+                f"the transaction is {self.state} and cannot be entered again", "open a new one: bus.transaction()"
+            )
         self.owner = _here()
         self._outer = current(self.store)
         self.parent = _CURRENT.get()
@@ -98,7 +110,7 @@ class Transaction:
         self.state = "open"
 
     def _leave(self, error: BaseException | None) -> Pending[list[object]]:
-        """End the block. Gives the batch's answer, which is ready where nothing had to be written."""
+        """End the block. Returns the answer of the batch, which is resolved if nothing has to be written."""
         self._close()
         if error is not None:
             self.state = "rolled back"
@@ -120,7 +132,7 @@ class Transaction:
             raise
 
     def _close(self) -> None:
-        """Nothing more is collected."""
+        """Stop collecting: the transaction is not the current one any more."""
         if self._token is not None:
             _CURRENT.reset(self._token)
             self._exchange.transactions -= 1
@@ -168,7 +180,8 @@ class Transaction:
             self._committed(results)
 
     def _outcome(self, pending: Pending[list[object]]) -> None:
-        """It failed; or whoever waited was interrupted, and nobody can take it back: what depends on it follows."""
+        """The commit failed; or the waiting caller was interrupted, while the batch is being written and cannot be
+        undone. If it succeeds, the actions after the commit must run."""
         if pending.error is None:
             self._committed(pending.value)
         else:

@@ -1,14 +1,15 @@
-"""A program that ends with a bus that was not closed: its handlers get a moment, and a log line says what it waits for.
+"""The end of a program whose bus was not closed: waits a moment for handlers, then closes.
 
-    handlers that can still run ▶ (after a second: one line says what is waited for) ▶ at most FINISH_S ▶ closing
+    wait for handlers that can run ──▶ after NOTICE_S: log what is waited for ──▶ at most FINISH_S ──▶ close
 
-What is lost with the process is reported in one line, by number and channel: also what waits for async handlers, whose
-event loop has ended by now. What was acknowledged is durable in any case: it was before its publisher got the answer.
+One log line reports the messages that are lost with the process, by count and channel; also those for async handlers,
+whose event loop has ended by now. Acknowledged messages are safe: they were durable before their publisher got the
+answer.
 
-All buses share the time. Ctrl-C ends the wait for handlers; the stores are closed all the same, and a second Ctrl-C
-ends that too.
+All buses share the time. Ctrl-C ends the wait for handlers, and the stores are still closed; a second Ctrl-C ends that,
+too.
 
-Everything happens in the main thread. At this point Python 3.12 and later start no threads.
+All of this runs in the main thread: at interpreter exit Python 3.12 and later cannot start threads.
 """
 
 import atexit
@@ -26,9 +27,9 @@ from unibus.counting import counted
 log = logging.getLogger("unibus")
 
 FINISH_S: Final = 5.0
-"""How long a program that forgot to close its buses waits for their handlers at its end."""
+"""How long a program that did not close its buses waits for their handlers at its end."""
 NOTICE_S: Final = 1.0
-"""After so long it says what it waits for: a person in front of a terminal begins to wonder."""
+"""After this time the log says what the program waits for: a user at a terminal wonders why it does not end."""
 
 open_buses: "weakref.WeakSet[Shutdown]" = weakref.WeakSet()
 
@@ -41,25 +42,25 @@ class Exit:
         self._shutdown = shutdown
         self._end_s = now_s + finish_s
         self._notice_at_s = now_s + notice_s
-        self._is_told = False
+        self._is_noticed = False
 
     def run(self) -> None:
         shutdown, closing = self._shutdown, self._shutdown.closing
-        if not closing.is_at_work():  # Else Ctrl-C has ended a wait in close().
+        if not closing.is_at_work():  # It is at work if Ctrl-C interrupted a caller of close().
             shutdown.end = EXITED
-            if not shutdown.is_stopped():  # Messages of a stopped bus wait for a start.
+            if not shutdown.is_stopped():  # A stopped bus delivers nothing: do not wait for its messages.
                 self._wait_for_handlers()
         shutdown.is_exit = True
         shutdown.join = self._join
         closing.shorten(self._left_s())
         closing.finish_here()
-        if not closing.is_done:  # A thread is at it, for a close() that was cut short.
+        if not closing.is_done:  # A thread runs the steps, for a close() that was interrupted.
             self._wait(closing.wait, self._left_s(), lambda: closing.waits_for)
             if closing.error is not None:
                 log.error("%s", closing.error)
 
     def hurry(self) -> None:
-        """After Ctrl-C: release the store, and wait for nothing."""
+        """After Ctrl-C: close the store, and wait for no handler."""
         if not self._shutdown.closing.is_at_work():
             self._shutdown.end = EXITED
         self._shutdown.is_exit = True
@@ -72,7 +73,7 @@ class Exit:
         shutdown = self._shutdown
         if not self._wait(shutdown.wait_for_handlers, self._left_s(), lambda: described(shutdown.busy_groups())):
             stored = shutdown.stored_of(shutdown.busy_groups())
-            if stored:  # What is lost is reported by the step that finds it; see unhandled.py.
+            if stored:  # Lost messages are reported later, by the step that counts them (unhandled.py).
                 log.warning(
                     "%s with %s unhandled, to be delivered after the next start of %s%s",
                     EXITED.what,
@@ -89,28 +90,28 @@ class Exit:
         self._wait(wait, timeout_s, lambda: self._shutdown.closing.waits_for)
 
     def _wait(self, wait: Callable[[float | None], bool], timeout_s: float | None, what: Callable[[], str]) -> bool:
-        """Wait in two parts, if it takes so long: between them comes the line that says what for."""
-        if self._is_told:
+        """Wait; if it takes longer than NOTICE_S, log in between what is waited for."""
+        if self._is_noticed:
             return wait(timeout_s)
-        quiet_s = max(0.0, self._notice_at_s - time.monotonic())
-        if timeout_s is not None and timeout_s <= quiet_s:
+        silent_s = max(0.0, self._notice_at_s - time.monotonic())
+        if timeout_s is not None and timeout_s <= silent_s:
             return wait(timeout_s)
-        if wait(quiet_s):
+        if wait(silent_s):
             return True
-        self._is_told = True
+        self._is_noticed = True
         log.warning(
             "unibus: waiting for %s of the bus %s before exit; call bus.close() or use `with`; Ctrl-C stops waiting",
             what(),
             self._shutdown.url,
         )
-        return wait(None if timeout_s is None else max(0.0, timeout_s - quiet_s))
+        return wait(None if timeout_s is None else max(0.0, timeout_s - silent_s))
 
     def _left_s(self) -> float:
         return max(0.0, self._end_s - time.monotonic())
 
 
 def finish(shutdowns: Iterable[Shutdown], finish_s: float = FINISH_S) -> None:
-    """Let every bus end; together they take no more than that, and what their stores need."""
+    """Close every bus; together they wait at most `finish_s`, plus the time that their stores need."""
     end_s = time.monotonic() + finish_s
     is_hurried = False
     for shutdown in shutdowns:

@@ -1,20 +1,20 @@
-"""The end of one bus: a list of steps, run once, however many callers ask for it and however often.
+"""Closing a bus: runs a list of steps once, for any number of callers.
 
-    close()  ──┐
-    close()  ──┼──▶ Closing ──▶ its thread: step 1 ▶ step 2 ▶ … ▶ the last step
-    dropped  ──┘       ▲                                               │
-                       └── each caller waits, and is woken at the end ─┘
+    close()           ──┐
+    close()           ──┼──▶ Closing ──▶ its thread: step 1 ▶ step 2 ▶ … ▶ the last step
+    garbage collected ──┘       ▲                                               │
+                                └── each caller waits, and is woken at the end ─┘
 
-The steps run in a thread of their own. A caller only waits, so whatever ends its wait (a cancelled task, a time-out
-around it, Ctrl-C) does not touch the work: the thread goes on, and the next `close()` waits for the same end. No step
-is ever cut in the middle, in particular no write. Where no thread can be started (the interpreter is about to end) the
-caller runs the steps itself; the position is kept, so the next caller goes on with the step that was interrupted.
+The steps run in a thread of their own, and callers only wait. So the end of a wait (a cancelled task, a timeout around
+it, Ctrl-C) does not interrupt the work: the thread continues, and the next `close()` waits for the same end. No step is
+ever interrupted in the middle, in particular no write. If no thread can be started (the interpreter is about to end)
+the caller runs the steps itself; the position is kept, so the next caller repeats the step that was interrupted.
 
-A step that raises does not keep the later ones from running: the file must be released whatever happens. The first
-error is raised to all who wait, at the end.
+A step that raises does not prevent the later ones: the file must be closed in any case. The first error is raised in
+all waiting callers at the end.
 
-Locks: a caller may be interrupted between any two of its instructions. So what callers share with the thread is
-guarded by locks of C alone, whose `with` cannot be cut in two; conditions and events of `threading` can.
+Locks: Ctrl-C may interrupt a caller between any two bytecodes. So the state that callers share with the thread is
+guarded by C locks only, whose `with` is not interruptible half-way; conditions and events of `threading` are.
 """
 
 import asyncio
@@ -36,34 +36,34 @@ from unibus.errors import BusError
 log = logging.getLogger("unibus")
 
 LOOK_S: Final = 1.0
-"""How often a thread that waits looks by itself. A caller for Ctrl-C: one that comes a moment before the wait does not
-end it, and on Windows none does. A step for what is not reported: a loop that is closed, or does not run."""
+"""How often a waiting thread checks by itself. A caller checks for Ctrl-C: one that comes a moment before the wait does
+not interrupt it, and on Windows none does. A step checks for what is not reported: a loop that is closed or stopped."""
 
 
 class ClosingStep(NamedTuple):
-    """One step of closing. `what` is what it waits for, in the words of a log line."""
+    """One step of closing. `what` names for a log line what it waits for."""
 
     what: str
     run: Callable[[], None]
 
 
 class Caller:
-    """One call of `close()` that waits. A handler that waits for the bus to close must not be waited for."""
+    """One waiting call of `close()`. If a handler has called it, no step may wait for that handler: deadlock."""
 
     def __init__(self, wake: Callable[[], None], thread: threading.Thread | None) -> None:
         consumer = INSIDE.get()
         self.wake = wake
         self.group: Group | None = None if consumer is None else consumer.group
         self.slot: asyncio.Task[None] | None = SLOT.get()
-        self.thread = thread  # The one that is blocked; None for a task, whose loop goes on.
-        self.loop = None if thread is None else asyncio._get_running_loop()  # Blocked with its thread.
+        self.thread = thread  # The blocked thread; None for a task, whose loop continues.
+        self.loop = None if thread is None else asyncio._get_running_loop()  # The loop that the thread blocks.
 
 
 class Callers:
-    """Those who wait in `close()` now, or did so until the bus was closed."""
+    """The callers that wait in `close()` now, or waited until the bus was closed."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # Reentrant: the cycle collector may drop the bus inside of it.
+        self._lock = threading.RLock()  # Reentrant: the cycle collector may finalize the bus while it is held.
         self._all: list[Caller] = []
 
     def __len__(self) -> int:
@@ -85,36 +85,36 @@ class Callers:
             caller.wake()
 
     def groups(self) -> list[Group]:
-        """Those whose handlers wait: they cannot become idle before `close()` returns."""
+        """Groups of handlers that wait in `close()`: they cannot become idle before it returns."""
         return [caller.group for caller in self._all if caller.group is not None]
 
     def slots(self) -> "list[asyncio.Task[None]]":
-        """Tasks of such handlers."""
+        """The tasks of such handlers."""
         return [caller.slot for caller in self._all if caller.slot is not None]
 
     def threads(self) -> list[threading.Thread]:
-        """Threads that are blocked."""
+        """The threads that are blocked in `close()`."""
         return [caller.thread for caller in self._all if caller.thread is not None]
 
     def is_blocked(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a caller blocks the thread of this loop: nothing runs on it before `close()` returns."""
+        """Whether a caller blocks the thread of this loop: it runs nothing before `close()` returns."""
         return any(caller.loop is loop for caller in self._all)
 
 
 class Closing:
-    """Runs the steps, and knows who waits for their end. `refuse` is called first, by each caller."""
+    """Runs the steps, and wakes the callers at their end. Each caller first calls `refuse`, which stops publishing."""
 
     def __init__(self, steps: Sequence[ClosingStep], refuse: Callable[[], None]) -> None:
         self.is_done = False
-        self.error: BusError | None = None  # The first one that a step raised.
-        self.is_released = False  # The bus is not used any more: no step waits for anything.
+        self.error: BusError | None = None  # The first error of a step.
+        self.is_released = False  # The bus is garbage: no step waits for anything.
         self._steps = list(steps)
         self._refuse = refuse
         self._position = 0
         self._end_s = math.inf
-        self._lock = threading.RLock()  # Reentrant, for the same reason.
+        self._lock = threading.RLock()  # Reentrant, for the same reason as in Callers.
         self._working = allocate_lock()  # Held by the thread that runs the steps.
-        self._worker = 0
+        self._worker = 0  # Its thread id.
         self._thread: threading.Thread | None = None
         self.callers = Callers()
         self._news: SimpleQueue[None] = SimpleQueue()
@@ -122,7 +122,7 @@ class Closing:
     # Callers
 
     def close(self, timeout_s: float | None) -> None:
-        """Block this thread until the bus is closed. Waits inside of it are over `timeout_s` from now at the latest."""
+        """Block this thread until the bus is closed. The steps stop waiting `timeout_s` from now at the latest."""
         news = _closed_lock()
         caller = Caller(partial(_open, news), threading.current_thread())
         try:
@@ -135,9 +135,9 @@ class Closing:
         self._finish(caller)
 
     async def close_async(self, timeout_s: float | None) -> None:
-        """The same without blocking the loop."""
+        """The same for a task: it awaits and does not block the event loop."""
         if self._is_over():
-            return  # Also in a forked child, where asyncio knows no running loop.
+            return  # Also in a forked child, where asyncio has no running loop.
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
         caller = Caller(partial(_wake_task, loop, news), None)
@@ -155,10 +155,10 @@ class Closing:
         return self.is_done
 
     def release(self, timeout_s: float) -> None:
-        """The bus was dropped: run the steps without waiting in them. Wait for their end, but no longer than that.
+        """The bus is garbage: run the steps without waiting in them. Waits at most `timeout_s` for their end.
 
-        Called by the cycle collector, in the middle of anything: the locks that the steps need may be held by this
-        very thread. So the steps run in another one, and this one does not wait for ever.
+        The cycle collector calls this at any point of any code: this thread may hold the locks that the steps need.
+        So the steps run in another thread, and this one must not wait for ever.
         """
         self.is_released = True
         if self._worker == get_ident():
@@ -168,13 +168,13 @@ class Closing:
         self.wait(timeout_s)
 
     def finish_here(self) -> None:
-        """Run what is left in this thread, unless another one is at it. For the end of the interpreter."""
+        """Run the remaining steps in this thread, unless another one runs them. For the exit of the interpreter."""
         self._refuse()
         if not self._working.locked():
             self._run_here()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait for the end without asking for it. False at the time-out."""
+        """Wait for the end without requesting it. False at the timeout."""
         ended = _closed_lock()
         caller = Caller(partial(_open, ended), None)
         self.callers.add(caller)
@@ -186,34 +186,34 @@ class Closing:
             self._leave(caller)
 
     def shorten(self, timeout_s: float) -> None:
-        """Let no step wait for longer than that from now on."""
+        """Let no step wait longer than `timeout_s` from now."""
         with self._lock:
             self._end_s = min(self._end_s, time.monotonic() + timeout_s)
         self.wake()
 
     def _join(self, caller: Caller, timeout_s: float | None) -> None:
-        """Ask for the end, and be woken with the others when it is reached; not if the bus is closed already."""
+        """Request the close and register the caller for the wake-up; nothing if the bus is closed already."""
         end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        if not self.is_done:  # Before any lock: in a forked child, where this is set, one may be held for ever.
+        if not self.is_done:  # Check before taking a lock: in a forked child (is_done) a lock may be held for ever.
             self.callers.add(caller)
             self._ask(end_s)
 
     def _ask(self, end_s: float) -> None:
-        """Take no new messages, and let no step wait beyond that moment."""
+        """Stop accepting messages, and let no step wait beyond `end_s`."""
         with self._lock:
             self._end_s = min(self._end_s, end_s)
         self._refuse()
         self.wake()
 
     def _start(self) -> None:
-        """Let a thread run the steps, unless one does."""
+        """Start a thread for the steps, unless one runs them."""
         if self._working.locked():
             return
-        # Two callers may see this at once. The second thread waits for the first, and finds nothing left to do.
+        # Two callers may get here at once. The second thread waits for the first, and finds no step left.
         try:
             threading.Thread(target=self._run, name="unibus-close", daemon=True).start()
         except RuntimeError:
-            # No thread can be started any more: at the end of the interpreter, or where the system has no more.
+            # No thread can be started: the interpreter exits, or the system has reached its limit.
             self._run_here()
 
     def _run_here(self) -> None:
@@ -222,40 +222,42 @@ class Closing:
                 self._work(True)
         finally:
             if not self.is_done:
-                self.callers.wake()  # Interrupted: one of the others takes over.
+                self.callers.wake()  # Interrupted by Ctrl-C: another caller continues the steps.
 
     def _leave(self, caller: Caller) -> None:
-        """A caller that waited to the end stays: a handler that has closed its bus may finish, it is not cancelled."""
+        """Unregister a caller that stops waiting. One that waited to the end stays registered: a handler that has
+        closed its own bus may finish, and is not cancelled."""
         if not self.is_done:
             self.callers.remove(caller)
 
     def _finish(self, caller: Caller) -> None:
-        """The bus is closed. Its last thread is about to end: a caller that lists threads now finds none of ours."""
+        """The bus is closed: raise the error, if any. Joins the last thread first, so that a caller that lists the
+        threads of the process now finds none of the bus."""
         if not self.callers.has(caller):
-            return  # It was closed before.
+            return  # The bus was closed before this call.
         thread = self._thread
         if thread is not None:
             thread.join(LEAST_S)
         if self.error is not None:
             raise self.error
 
-    # What the steps ask. Who waits is in `callers`.
+    # For the steps
 
     def left_s(self) -> float | None:
-        """How long a step may wait. A little is always left, for what has nothing more to do and is about to end."""
+        """How long a step may wait; None: no limit. At least LEAST_S, in which threads without work can end."""
         if self.is_released:
             return 0.0
         end_s = self._end_s
         return None if end_s == math.inf else max(LEAST_S, end_s - time.monotonic())
 
     def is_out_of_time(self) -> bool:
-        """Whether the time of a caller is over, or the bus was dropped."""
+        """Whether the timeout of a caller is over, or the bus is garbage."""
         return self.is_released or time.monotonic() >= self._end_s
 
     def wait_for(self, is_reached: Callable[[], bool], timeout_s: float = math.inf) -> bool:
-        """For a step: wait until that is true. False when the time-out, or the time of a caller, is over.
+        """Wait until the condition is true. False at the timeout, or at that of a caller.
 
-        The code that changes what `is_reached` looks at calls `wake`.
+        The code that changes the condition has to call `wake`.
         """
         began_s = time.monotonic()
         while not is_reached():
@@ -265,22 +267,22 @@ class Closing:
             try:
                 self._news.get(True, min(left_s, LOOK_S))
                 while not self._news.empty():
-                    self._news.get_nowait()  # One look is enough for all that came meanwhile.
+                    self._news.get_nowait()  # One check is enough for all wake-ups so far.
             except Empty:
                 continue
         return True
 
     def wake(self) -> None:
-        """Something has changed: look again. From any thread."""
+        """Something has changed: a waiting step checks again. From any thread."""
         self._news.put(None)
 
     def is_at_work(self) -> bool:
-        """Whether a thread runs the steps."""
+        """Whether a thread is running the steps."""
         return self._working.locked()
 
     @property
     def waits_for(self) -> str:
-        """What the step that is running waits for."""
+        """What the current step waits for, for a log line."""
         position = min(self._position, len(self._steps) - 1)
         return self._steps[position].what
 
@@ -293,7 +295,7 @@ class Closing:
             self._work(False)
 
     def _work(self, here: bool) -> None:
-        """Run what is left. `here`: in the thread of a caller, which Ctrl-C may interrupt; else nothing ends this."""
+        """Run the remaining steps. `here`: in the thread of a caller, which Ctrl-C may interrupt."""
         if self.is_done:
             return
         self._worker = get_ident()
@@ -304,28 +306,30 @@ class Closing:
                     step.run()
                 except BaseException as error:
                     if here and not isinstance(error, Exception):
-                        raise  # The next caller begins with this step.
+                        raise  # The position is unchanged: the next caller repeats this step.
                     self._failed(step, error)
                 self._position += 1
         finally:
             self._worker = 0
         self.is_done = True
         if self.error is not None and not len(self.callers):
-            log.error("%s", self.error)  # There is no caller whom it could be raised to.
+            log.error("%s", self.error)  # No caller is waiting to get it raised.
         self.callers.wake()
 
     def _failed(self, step: ClosingStep, error: BaseException) -> None:
         if self.error is not None:
-            log.error("while the bus closed, after another error: %s: %r", step.what, error)
+            log.error("another error while the bus closed (%s): %r", step.what, error)
         elif isinstance(error, BusError):
             self.error = error
         else:
-            self.error = BusError(f"the bus closed with an error ({step.what}): {error!r}", "see the cause")
+            self.error = BusError(
+                f"the bus closed, but closing {step.what} failed: {error!r}", "the cause has the traceback"
+            )
             self.error.__cause__ = error
 
 
 def _closed_lock() -> LockType:
-    """What a thread waits on: it acquires the lock when another thread opens it."""
+    """A held lock to wait on: `acquire` returns when another thread releases it."""
     lock = allocate_lock()
     lock.acquire()
     return lock
@@ -335,11 +339,11 @@ def _open(lock: LockType) -> None:
     try:
         lock.release()
     except RuntimeError:
-        return  # It is open already.
+        return  # It is released already.
 
 
 def _wake_task(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
     try:
         loop.call_soon_threadsafe(news.set)
     except RuntimeError:
-        return  # The loop was closed, and its tasks are gone.
+        return  # The loop is closed: none of its tasks waits any more.

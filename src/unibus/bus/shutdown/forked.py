@@ -1,7 +1,8 @@
-"""What the hub of a bus becomes in a child of the process that made it.
+"""The runtime of a bus in a forked child of the process that opened it: every operation raises BusForked.
 
-Every operation of a bus goes through its exchange, which is closed then, or through its hub. So the hub of a child has
-no parts any more: whatever is asked of it raises BusForked. Closing does nothing.
+A child must not use the bus of its parent: it has no threads of it, its locks may be held for ever, and two processes
+would write to one store. Every operation goes through the exchange, which is closed in the child, or through the
+BusRuntime. So the runtime of the child loses all other parts. close() does nothing.
 """
 
 from typing import NoReturn
@@ -13,7 +14,7 @@ from unibus.stores.seam.forked import keep_for_ever, opened_by
 
 
 class ForkedRuntime:
-    """Has the exchange and the registry, which refuse by themselves, and a shutdown that is over. No other part."""
+    """Has the exchange and the registry, which raise BusForked themselves, and a finished shutdown. No other part."""
 
     exchange: Exchange
     registry: Registry
@@ -25,7 +26,8 @@ class ForkedRuntime:
 
 
 def become_forked(runtime: object, exchange: Exchange, registry: Registry, shutdown: Shutdown, pid: int) -> None:
-    """Every reference to the hub is one to a ForkedHub from now on. Its parts are never freed: see `keep_for_ever`."""
+    """Turn the runtime into a ForkedRuntime, for all references to it. Its parts are never freed (`keep_for_ever`):
+    their finalizers would act on threads and files of the parent."""
     parts = vars(runtime)
     keep_for_ever(dict(parts))
     parts.clear()

@@ -1,12 +1,12 @@
-"""What has to end when a bus closes, in order: the steps that `Closing` runs.
+"""The steps of closing a bus, in order; `Closing` runs them.
 
-    refuse ▶ feeds ▶ drain ▶ slots ▶ timers ▶ workers ▶ loop ▶ outboxes ▶ store ▶ capture
+    refuse ▶ pumps ▶ drain ▶ slots ▶ timers ▶ workers ▶ loop ▶ outboxes ▶ store ▶ capture ▶ callers of drain()
 
-First nothing new comes in, then what is on its way is handled, then whatever could still write ends, and only after
-that the store: a settlement that comes later is refused, and its message is redelivered. The capture is last, because
-it reads what the store wrote.
+The order: first no new message is accepted, then the messages in-flight are handled, then everything ends that could
+still write, and only then the store is closed. A settlement that comes later is rejected, and its message is
+redelivered after the next start. The capture is last, because it reads what the store wrote.
 
-Each step may run twice: a caller that ran it itself may have been interrupted in the middle.
+Each step is idempotent: it runs again if the caller that ran it was interrupted in the middle.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("unibus")
 
 END_S: Final = 5.0
-"""How long the rest may take after a block was left and everything was handled: a relay, a capture."""
+"""How long the last steps (relay, capture) may take after a `with` block has ended and all messages are handled."""
 
 
 class Shutdown:
-    """The parts of one bus that have to end. Those of its store are set when it gets one."""
+    """The parts of one bus that have to end. `store`, `durable`, `outboxes` and `capture` are set if it has a store."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Shutdown:
         registry: Registry,
         outcomes: BusDeliveryOutcomes,
         delivery: SlotRunner,
-        places: HandlerExecutors,
+        executors: HandlerExecutors,
         timers: Timers,
-        quiet: Drain,
+        drain: Drain,
     ) -> None:
-        self.draining = False  # New messages are refused, but for those of the bus's own handlers.
-        self.is_left = False  # A block was left in order: handlers are waited for as long as they take.
-        self.is_exit = False  # The program ends: what can still be handled was waited for already.
-        self.end = CLOSED  # How it came to this, for the report of what is lost.
+        self.draining = False  # New messages are rejected, except those that handlers of this bus publish.
+        self.is_left = False  # A `with` block has ended without an exception: wait for handlers without a limit.
+        self.is_exit = False  # The interpreter exits: at_exit.py has already waited for handlers.
+        self.end = CLOSED  # The cause of the close, for the report of lost messages.
         self.join: Join = threading.Thread.join
         self.store: Store | None = None
         self.durable: DurableChannels | None = None
@@ -66,13 +66,13 @@ class Shutdown:
         self._registry = registry
         self._outcomes = outcomes
         self._delivery = delivery
-        self._places = places
+        self._executors = executors
         self._timers = timers
-        self._quiet = quiet
-        self._unhandled = Unhandled(exchange, registry, delivery, places, outcomes.retries, lambda: self.closing)
+        self._drain_wait = drain
+        self._unhandled = Unhandled(exchange, registry, delivery, executors, outcomes.retries, lambda: self.closing)
         self.closing = Closing(
             [
-                ClosingStep("subscriptions", self._stop_feeds),
+                ClosingStep("subscriptions", self._stop_pumps),
                 ClosingStep("running handlers", self._drain),
                 ClosingStep("async handlers", self._end_slots),
                 ClosingStep("timers", self._stop_timers),
@@ -81,16 +81,16 @@ class Shutdown:
                 ClosingStep("the relay of outboxes", self._close_outboxes),
                 ClosingStep("the store", self._close_store),
                 ClosingStep("the capture", self._end_capture),
-                ClosingStep("callers of drain()", quiet.end),
+                ClosingStep("callers of drain()", drain.end),
             ],
             self.refuse,
         )
 
     def refuse(self) -> None:
-        """Take no new messages from now on, but those that our own handlers publish."""
+        """Accept no new messages from now on, except those that handlers of this bus publish."""
         with LOCK:
             if not self._exchange.closed:
-                self.draining = True  # First: code that finds the bus closed reads this.
+                self.draining = True  # Before `closed`: code that sees the bus closed reads this.
                 self._exchange.closed = True
 
     @property
@@ -98,21 +98,21 @@ class Shutdown:
         return "memory://" if self.store is None else self.store.url
 
     def is_stopped(self) -> bool:
-        """Whether nothing is handed over: `stop()` was called, and messages wait for a start."""
+        """Whether nothing is delivered: `stop()` was called, and messages wait for `start()`."""
         return self._delivery.paused
 
-    # What is on its way
+    # Messages in-flight
 
     def wait_for_handlers(self, timeout_s: float | None) -> bool:
-        """Wait until whatever can still be handled was. Handlers on a loop that does not run are not waited for."""
-        return self._quiet.wait(timeout_s, lambda: not self.busy_groups())
+        """Wait until all messages are handled that can be. Does not wait for handlers on a loop that does not run."""
+        return self._drain_wait.wait(timeout_s, lambda: not self.busy_groups())
 
     def busy_groups(self) -> list[Group]:
-        """Those with messages that can still be handled."""
-        return [group for group in self._registry.groups() if not group.is_quiet() and self._places.can_run(group)]
+        """The groups with messages that can still be handled."""
+        return [group for group in self._registry.groups() if not group.is_idle() and self._executors.can_run(group)]
 
     def stored_of(self, groups: list[Group]) -> int:
-        """How many messages these groups have at hand that a durable store delivers again."""
+        """How many messages of these groups a durable store will redeliver."""
         if self.durable is None or self.store is None or self.store.durability == Durability.D0:
             return 0
         stored = [group for group, _ in self.durable.groups_here()]
@@ -120,7 +120,7 @@ class Shutdown:
 
     # The steps
 
-    def _stop_feeds(self) -> None:
+    def _stop_pumps(self) -> None:
         if self.durable is not None:
             if self._handles_stored():
                 self.durable.refuse_blocked()
@@ -131,6 +131,7 @@ class Shutdown:
     def _refuse_blocked(self) -> None:
         """Publishers that wait for a place look again and find the bus closed, handlers only once it is drained."""
         for channel in list(self._exchange.channels.values()):
+            # Blocked publishers check again, find the bus closed, and raise BusClosed.
             channel.blocked.wake_all()
 
     def _drain(self) -> None:
@@ -147,26 +148,28 @@ class Shutdown:
             closing.shorten(END_S)
 
     def _handles_stored(self) -> bool:
-        """Whether persistent channels are drained, too: a store in memory loses what is not handled."""
+        """Whether persistent channels are drained, too: a store in memory loses unhandled messages."""
         in_memory = self.store is not None and self.store.durability == Durability.D0
         return in_memory and not self.is_stopped() and self._is_waited_for()
 
     def _end_slots(self) -> None:
-        """Hand over nothing more, and cancel what async handlers are doing."""
+        """Deliver nothing more, and cancel running async handlers."""
         closing = self.closing
         self.draining = False
         self._delivery.paused = True
         self._refuse_blocked()
         ended: set[asyncio.AbstractEventLoop] = set()
 
-        def note(loop: asyncio.AbstractEventLoop) -> None:
+        def on_ended(loop: asyncio.AbstractEventLoop) -> None:
             ended.add(loop)
             closing.wake()
 
-        told = self._places.end_all_slots(closing.callers.slots(), note)
-        # A loop that stands still ends nothing: not that of a caller that blocks it, and not one that does not run.
+        notified = self._executors.end_all_slots(closing.callers.slots(), on_ended)
+        # Do not wait for a loop that cannot run its slots: a caller blocks it in close(), or it is stopped.
         closing.wait_for(
-            lambda: all(loop in ended or closing.callers.is_blocked(loop) or not loop.is_running() for loop in told),
+            lambda: all(
+                loop in ended or closing.callers.is_blocked(loop) or not loop.is_running() for loop in notified
+            ),
             self._patience_s(),
         )
 
@@ -176,16 +179,16 @@ class Shutdown:
             self._timers.join(self._left_s(), self._join)
 
     def _end_workers(self) -> None:
-        ended = self._places.pause(self._left_s(), self.closing.callers.threads())
+        ended = self._executors.pause(self._left_s(), self.closing.callers.threads())
         if not ended and self._is_waited_for():
-            log.warning("a handler was still busy when the bus closed; its thread was left behind")
+            log.warning("a handler was still running when the bus closed; its daemon thread was left running")
 
     def _end_loop(self) -> None:
-        self._places.end_loop(self._left_s(), self.closing.callers.slots(), self.closing.callers.threads())
+        self._executors.end_loop(self._left_s(), self.closing.callers.slots(), self.closing.callers.threads())
         self._unhandled.report(self.store, self.durable, self.end)
 
     def _close_outboxes(self) -> None:
-        """What is committed in outboxes comes into the store first, as long as there is time."""
+        """Relay committed messages of outboxes into the store before it is closed, while there is time."""
         if self.outboxes is not None:
             self.outboxes.close(self.closing.left_s(), self._join)
 
@@ -200,16 +203,16 @@ class Shutdown:
             self.capture = None
 
     def _join(self, thread: threading.Thread, timeout_s: float | None) -> None:
-        """Wait for a thread to end, unless it waits for us: a callback in it has called `close()`."""
+        """Join a thread, unless it waits in `close()` itself (a callback in it called it): deadlock."""
         if thread not in self.closing.callers.threads():
             self.join(thread, timeout_s)
 
     def _is_waited_for(self) -> bool:
-        """Whether a caller of `close()` expects what was published to be handled."""
+        """Whether a caller of `close()` expects that published messages are handled."""
         return not self.closing.is_released and not self.is_exit
 
     def _patience_s(self) -> float:
-        """How long what was told to end is waited for; at the end of the program that is not worth much time."""
+        """How long to wait for parts that were asked to end; at interpreter exit only briefly."""
         return LEAST_S if self.is_exit else float("inf")
 
     def _left_s(self) -> float | None:

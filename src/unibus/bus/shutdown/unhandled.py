@@ -1,15 +1,15 @@
-"""What a bus that closes still has to handle, and what it leaves unhandled.
+"""Which messages close() waits for, and which it reports as lost.
 
-    message                                                    closing
+    message                                                    close()
     in-flight: a handler has it                                waits for it
-    backlog of a group that has a handler which can run        waits for it, unless the bus is stopped
-    retry, delivered within RETRY_WAIT_S from now              waits for it, unless the bus is stopped
-    retry, delivered later                                     reports it
+    backlog of a group with a handler that can run             waits for it, unless the bus is stopped
+    retry that is due within RETRY_WAIT_S                      waits for it, unless the bus is stopped
+    retry that is due later                                    reports it
     kept by a channel without a subscriber                     reports it
-    unreceived, scheduled or deferred, in a store in memory    reports it
-    stored in a durable store                                  leaves it there: it is delivered after the next start
+    not received, scheduled or deferred, in a store in memory  reports it
+    in a durable store                                         leaves it there: it is delivered after the next start
 
-A wait has no limit of its own: `Closing` has the limits of those who wait. It says every PROGRESS_S what it waits for.
+The wait has no limit of its own: `Closing` has the timeouts of the callers. It logs every PROGRESS_S what it waits for.
 """
 
 import logging
@@ -34,23 +34,24 @@ from unibus.stores.seam.store import EntityInfo, Store
 log = logging.getLogger("unibus")
 
 PROGRESS_S: Final = 5.0
-"""How often a wait for handlers says what it waits for."""
+"""How often the log says what close() waits for."""
 RETRY_WAIT_S: Final = 5.0
-"""A retry that is delivered later than that is not waited for: backoff can take hours."""
+"""close() does not wait for a retry that is due later than this: backoff can take hours."""
 STALL_S: Final = RETRY_WAIT_S + 1.0
-"""Only retries wait, and none was delivered for so long: their clock does not move, unlike a real one."""
+"""Only retries are pending, and none became due for this long: their clock does not move (a virtual clock in a test),
+so waiting longer is useless."""
 SHOWN_MAX: Final = 10
-"""So many channels are named in one line of the log."""
+"""How many channels one log line names."""
 GROUPS_SHOWN: Final = 3
 
-# What a group still has to do; a higher one includes what a lower one waits for.
+# What a group still has to do, in increasing order.
 _NOTHING: Final = 0
 _RETRIES: Final = 1
 _HANDLING: Final = 2
 
 
 class BusEnd(NamedTuple):
-    """How a bus came to its end, in the words of the report of what is lost with it."""
+    """The cause of the close, as text for the report of lost messages."""
 
     what: str
     advice: str = ""
@@ -63,49 +64,49 @@ EXITED: Final = BusEnd("the program ended without close() of its bus,", _ADVICE)
 
 
 class Unhandled:
-    """What one bus has to handle before it can close."""
+    """The unhandled messages of one bus: waits for them, and reports the rest."""
 
     def __init__(
         self,
         exchange: Exchange,
         registry: Registry,
         delivery: SlotRunner,
-        places: HandlerExecutors,
+        executors: HandlerExecutors,
         retries: PendingRetries,
         closing: Callable[[], Closing],
     ) -> None:
         self._exchange = exchange
         self._registry = registry
         self._delivery = delivery
-        self._places = places
+        self._executors = executors
         self._retries = retries
         self._closing = closing
-        self._seen = (0, 0)  # The last retry that was added, and how many wait.
+        self._seen = (0, 0)  # The last added retry and the number of pending ones, at the last check.
         self._seen_s = 0.0
 
     # Waiting
 
     def wait(self) -> None:
-        """Wait until nothing is left to handle, or until the time of those who wait is over."""
+        """Wait until no message is left to handle, or until the timeout of a caller."""
         closing = self._closing()
         while not closing.wait_for(self._is_over, PROGRESS_S) and not closing.is_out_of_time():
             waiting = [group for group in self._groups() if self._work_of(group)]
             log.warning(
-                "unibus: closing waits for %s; Ctrl-C or close(drain_timeout=…) ends the wait", described(waiting)
+                "unibus: close() waits for %s; Ctrl-C or close(drain_timeout=…) ends the wait", described(waiting)
             )
 
     def _is_over(self) -> bool:
-        self._places.recover()  # A closed loop does not report that it was closed.
+        self._executors.recover()  # A loop that was closed meanwhile does not report that.
         admitted = self._registry.admitted()
         work = max([self._work_of(group) for group in self._groups()], default=_NOTHING)
         if work == _RETRIES:
             return self._has_stalled()
         self._seen = (0, 0)
-        # A group that was looked at first may have got something from one that was looked at last.
+        # While the last group is checked, its handler may publish to the first one: then `admitted` has changed.
         return work == _NOTHING and self._registry.admitted() == admitted
 
     def _groups(self) -> list[Group]:
-        """All but those whose handlers wait in `close`: they cannot become idle before it returns."""
+        """All groups except those whose handlers wait in `close()`: they cannot become idle before it returns."""
         spared = self._closing().callers.groups()
         return [group for group in self._registry.groups() if group not in spared]
 
@@ -113,7 +114,7 @@ class Unhandled:
         retries = self._retries.of(group)
         backlog, in_flight, delayed = group.counts()
         if delayed > retries:
-            # The store has not answered yet: a claim, a release, or a commit that listeners wait for.
+            # A pump or the listeners wait for the store: a claim, a release or a commit is open.
             return _HANDLING
         if in_flight:
             return _HANDLING if not group.consumers or self._can_run(group) else _NOTHING
@@ -124,7 +125,7 @@ class Unhandled:
         return _RETRIES if delayed > self._retries.of(group, int(RETRY_WAIT_S * 1e9)) else _NOTHING
 
     def _can_run(self, group: Group) -> bool:
-        return self._places.can_run(group, self._closing().callers.is_blocked)
+        return self._executors.can_run(group, self._closing().callers.is_blocked)
 
     def _has_stalled(self) -> bool:
         seen = (self._retries.last, len(self._retries))
@@ -137,7 +138,7 @@ class Unhandled:
     # Reporting
 
     def report(self, store: Store | None, durable: DurableChannels | None, end: BusEnd) -> None:
-        """Log what was left: as a warning where it is lost, as information where a store has it."""
+        """Log the unhandled messages: as a warning if they are lost, as information if a durable store has them."""
         stored = [] if durable is None else durable.groups_here()
         left = self._left_in_groups([group for group, _ in stored], end) + self._left_on_channels()
         if store is not None and store.durability == Durability.D0:
@@ -149,16 +150,16 @@ class Unhandled:
             _log_stored(store, [entity for _, entity in stored])
 
     def _left_in_groups(self, stored: list[Group], end: BusEnd) -> list[tuple[int, str]]:
-        """Backlog, retries and what a handler has that was left behind.
+        """Backlog, retries, and messages of handlers that were left running.
 
-        A handler that waits in `close` goes on, and so does one on a worker thread of a bus that was dropped.
+        Not counted: handlers that wait in `close()`, and those on worker threads of a bus that is garbage. They finish.
         """
         callers = Counter(id(group) for group in self._closing().callers.groups())
         left = []
         for group in self._registry.groups():
             if group not in stored:
                 backlog, in_flight, delayed = group.counts()
-                if end is DROPPED and self._places.is_on_workers(group):
+                if end is DROPPED and self._executors.is_on_workers(group):
                     in_flight = 0
                 count = backlog + delayed + max(0, in_flight - callers[id(group)])
                 if count:
@@ -166,7 +167,7 @@ class Unhandled:
         return left
 
     def _left_on_channels(self) -> list[tuple[int, str]]:
-        """Dead-lettered messages are left out: each was reported when it became one."""
+        """Messages kept for a first subscriber. Dead-lettered ones are not counted: each was logged before."""
         kept = [
             (channel.kept.size, channel.name)
             for channel in list(self._exchange.channels.values())
@@ -179,11 +180,11 @@ class Unhandled:
 
 
 def _left_in(store: Store) -> list[tuple[int, str]]:
-    """What queues and subscriptions in memory hold: it ends with the store."""
+    """The messages in queues and subscriptions of a store in memory, which are lost with it."""
     try:
         entities = store.entities().wait()
     except BusError:
-        return []  # The store has stopped, and has said so.
+        return []  # The store has failed, and has logged that.
     held = [info for info in entities if _held(info) and not is_internal(info.name)]
     return [(_held(info), f"{_held(info)} in {info.kind} {info.name!r}{_scheduled(info)}") for info in held]
 
@@ -197,12 +198,12 @@ def _scheduled(info: EntityInfo) -> str:
 
 
 def _log_stored(store: Store, entities: Iterable[str]) -> None:
-    """What waits for the groups of this bus in a durable store: no loss."""
+    """Log the messages that wait for the groups of this bus in a durable store: they are not lost."""
     for entity in entities:
         try:
             info = store.catalog.entity(entity).wait()
         except BusError:
-            return  # The store has stopped, and has said so.
+            return  # The store has failed, and has logged that.
         if info is not None and _held(info):
             log.info(
                 "%s of %r %s in %s, to be delivered after the next start",
@@ -221,7 +222,7 @@ def _listed(left: list[tuple[int, str]]) -> str:
 
 
 def described(groups: list[Group]) -> str:
-    """What these groups are at, for a person."""
+    """The counts of these groups, for a log line."""
     parts = [_described(group) for group in groups[:GROUPS_SHOWN]]
     if len(groups) > GROUPS_SHOWN:
         parts.append(f"{counted(len(groups) - GROUPS_SHOWN, 'group')} more")

@@ -1,8 +1,8 @@
-"""The default groups of handlers in memory: one for each handler, also where several have one qualified name.
+"""The default groups of handlers in memory: one group for each handler, even if several share a qualified name.
 
-Two functions may share a name: `def _` twice, or wrappers that `functools.wraps` gave the name of what they wrap. Each
-is a handler of its own and gets every message, so the second one is in the group `name#2`. The same function subscribed
-twice is one group with two members (docs/decisions/0005-consumer-groups.md).
+Two functions may share a name: `def _` twice, or wrappers to which `functools.wraps` gave the name of the wrapped
+function. Each is a handler of its own and gets every message, so the second one is in the group `name#2`. The same
+function subscribed twice is one group with two members (docs/decisions/0005-consumer-groups.md).
 """
 
 from collections.abc import Container
@@ -26,13 +26,13 @@ class DefaultGroups:
         self._names: dict[tuple[Pattern, str], list[str]] = {}
 
     def name_of(self, pattern: Pattern, shared: str, handler: object, taken: Container[object]) -> str:
-        """The group of this handler. `taken` has the groups there are, by pattern and name: those with `group=` too."""
+        """The group of this handler. `taken`: the existing groups by pattern and name, also those with `group=`."""
         used = self._names.get((pattern, shared), [])
         for name in used:
             if self._groups[(pattern, name)].handler == handler:
                 return name
         if shared not in used:
-            return shared  # Maybe the name that others gave with `group=`: they chose to compete with it.
+            return shared  # A subscription with `group=` may have the same name: it chose to compete with this one.
         number = 2
         while f"{shared}#{number}" in used or (pattern, f"{shared}#{number}") in taken:
             number += 1

@@ -1,6 +1,6 @@
-"""Waiting until nothing is on its way: no message queued for a handler, none in a handler, none waiting for a retry.
+"""Drain: wait until the bus is idle, with no backlog, no message in-flight and no pending retry.
 
-A bus that has closed delivers nothing more, so a wait ends there too, with what is true then.
+A closed bus delivers nothing more, so its close ends every wait, with the state at that time as the result.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.pubsub.registry import Registry
 
 LEAST_S: Final = 0.05
-"""Long enough for a thread that has nothing more to do to end."""
+"""The shortest wait: long enough for a thread without work to end."""
 
 
 class Deadline:
-    """One time-out for several waits, each of which gets what the others left. A little is always left."""
+    """One timeout for several waits in a row: each gets what is left, at least LEAST_S."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._end_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -30,37 +30,38 @@ class Deadline:
 
 
 class Drain:
-    """Messages that a created channel keeps for its first subscriber are at rest, and do not count."""
+    """Waits for one bus. Messages that a channel keeps for its first subscriber do not count: no handler has them."""
 
-    def __init__(self, registry: Registry, outcomes: BusDeliveryOutcomes, places: HandlerExecutors) -> None:
+    def __init__(self, registry: Registry, outcomes: BusDeliveryOutcomes, executors: HandlerExecutors) -> None:
         self._registry = registry
         self._outcomes = outcomes
-        self._places = places
+        self._executors = executors
         self._is_over = False  # The bus has closed.
 
     def is_now(self) -> bool:
-        """A handler that asks is not quiet itself, so its own group is left out of its answer."""
+        """Whether the bus is idle now. For a call from inside a handler its own group does not count: it is busy."""
         consumer = INSIDE.get()
         mine = None if consumer is None else consumer.group
-        return self._all(lambda group: group is mine or group.is_quiet())
+        return self._all(lambda group: group is mine or group.is_idle())
 
     def end(self) -> None:
-        """The bus has closed: let everybody who waits look once more, and go."""
+        """The bus has closed: every wait checks once more and returns."""
         self._is_over = True
         for watcher in self._outcomes.watchers:
             watcher()
 
     def is_resting(self) -> bool:
-        """Whether nothing happens until a timer fires: retries may wait, but nothing else."""
+        """Whether nothing happens before the next timer: only retries are pending."""
         return self._all(lambda group: not group.queue.size and not group.running)
 
     def _all(self, fits: Callable[[Group], bool]) -> bool:
         admitted = self._registry.admitted()
-        # A group that was looked at first may have got something from one that was looked at last.
+        # Not atomic over all groups: while the last group is checked, its handler may publish to the first one. That
+        # message was admitted meanwhile, so the count differs and the check fails.
         return all(fits(group) for group in self._registry.groups()) and self._registry.admitted() == admitted
 
     def wait(self, timeout_s: float | None, until: Callable[[], bool] | None = None) -> bool:
-        """Block until quiet (or until something else that changes when a slot rests); False at the time-out."""
+        """Block until the bus is idle, or until `until`, checked when a slot becomes idle. False at timeout."""
         changed = threading.Condition()
         reached = until or self.is_now
 
@@ -68,7 +69,7 @@ class Drain:
             with changed:
                 changed.notify_all()
 
-        self._places.recover()
+        self._executors.recover()
         self._outcomes.watch(look_again)
         try:
             with changed:
@@ -78,7 +79,7 @@ class Drain:
             self._outcomes.unwatch(look_again)
 
     async def wait_async(self, timeout_s: float | None, until: Callable[[], bool] | None = None) -> bool:
-        """The same without blocking the loop."""
+        """The same for a task: it awaits and does not block the event loop."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
         reached = until or self.is_now
@@ -86,7 +87,7 @@ class Drain:
         def look_again() -> None:
             notify_loop(loop, changed.set)
 
-        self._places.recover()
+        self._executors.recover()
         self._outcomes.watch(look_again)
         try:
             async with asyncio.timeout(timeout_s):
@@ -94,7 +95,7 @@ class Drain:
                     await changed.wait()
                     changed.clear()
         except TimeoutError:
-            pass  # What counts is how it is now.
+            pass  # The state now is the result, even at the timeout.
         finally:
             self._outcomes.unwatch(look_again)
         return reached()

@@ -1,4 +1,7 @@
-"""OpenRequest and reply: an inbox channel of the bus's own, and who waits for which answer."""
+"""Request and reply: matches the replies in the inbox channel of the bus with the open requests.
+
+request ──publish, reply_to=$reply/…inbox──▶ handler ──returns──▶ $reply/…inbox ──▶ the OpenRequest with that id
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -17,7 +20,7 @@ Reply: TypeAlias = Any  # What a handler returned: only the caller knows its typ
 
 
 class OpenRequest:
-    """One that waits for its reply."""
+    """A request that waits for its reply."""
 
     def __init__(self, message_id: str, correlation_id: str, answer: Answer) -> None:
         self.message_id = message_id
@@ -26,22 +29,22 @@ class OpenRequest:
 
 
 class Requests:
-    """Replies are matched by the request's own id, because several requests may share a correlation id.
+    """The open requests of one bus. A reply is matched by the id of its request, as several may share a correlation id.
 
-    A reply that a handler publishes by hand has only the correlation id: it is for the first request that has it. A
-    reply that no request waits for any more is dropped.
+    A reply that a handler publishes itself has only the correlation id: it answers the first open request with it. A
+    reply without an open request (it came after the timeout) is ignored.
     """
 
     def __init__(self, exchange: Exchange, registry: Registry, subscriptions: Subscriptions) -> None:
         self._exchange = exchange
         self._registry = registry
         self._subscriptions = subscriptions
-        self._waiting: dict[str, list[OpenRequest]] = {}  # By correlation id, in the order of asking.
+        self._waiting: dict[str, list[OpenRequest]] = {}  # By correlation id, in the order of the requests.
         self._inbox = f"{REPLY_PREFIX}{exchange.id_generator.prefix}inbox"
         self._open = False
 
     def expect(self, message: Message, answer: Answer) -> OpenRequest:
-        """Prepare a message to be a request; `answer` is called with the reply, in the replier's thread."""
+        """Make the message a request. `answer` is called with the reply, in the thread of the replying handler."""
         if not self._open:
             self._registry.create(self._inbox, ChannelConfig(max_queue_size=0))
             options = SubscribeOptions(dispatch="inline", group="$reply")
@@ -57,7 +60,7 @@ class Requests:
         return request
 
     def forget(self, request: OpenRequest) -> None:
-        """It waits no more. Without effect for one that was answered."""
+        """The requester stops waiting. Without effect for a request that was answered."""
         with LOCK:
             waiting = self._waiting.get(request.correlation_id, [])
             if request in waiting:
@@ -82,7 +85,7 @@ class Requests:
 
 
 def reply_body(reply: Message) -> Reply:
-    """What the handler returned, or its failure as an error."""
+    """The value that the handler returned; raises RequestFailed if the handler failed."""
     reason = reply.headers.get("error_reason")
     if reason is not None:
         raise RequestFailed(f"the request was not handled ({reason!s}): {reply.headers.get('error_text')!s}")

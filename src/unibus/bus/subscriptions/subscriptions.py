@@ -1,4 +1,12 @@
-"""Who is subscribed to what: makes groups and consumers, and takes them away again without losing messages."""
+"""Subscriptions in memory: makes groups and consumers, and removes them without losing messages.
+
+    subscribe(channel, handler) ──▶ Group (found or new) ──▶ Consumer ──▶ Subscription, the handle
+    cancel                      ──▶ Consumer removed; the last one closes the group, whose backlog returns to a
+                                    declared channel or is counted as discarded
+
+All checks come before the first change: a rejected subscribe leaves no group and no channel. The checks of options
+with their error texts are here, too, for both kinds of channels (persistent/channels.py).
+"""
 
 from collections.abc import Callable, Collection
 from typing import TypeVar
@@ -27,16 +35,16 @@ class Subscriptions:
     """All subscriptions of one bus, by id."""
 
     def __init__(
-        self, exchange: Exchange, registry: Registry, places: HandlerExecutors, outcomes: BusDeliveryOutcomes
+        self, exchange: Exchange, registry: Registry, executors: HandlerExecutors, outcomes: BusDeliveryOutcomes
     ) -> None:
         self._exchange = exchange
         self._registry = registry
-        self._places = places
+        self._executors = executors
         self._outcomes = outcomes
         self._by_id: dict[int, Subscription] = {}
         self._groups: dict[tuple[Pattern, str], Group] = {}
         self._defaults = DefaultGroups()
-        self.around: Callable[[Consumer], None] | None = None  # Told of each new consumer, and may stand around it.
+        self.around: Callable[[Consumer], None] | None = None  # Called with each new consumer; tracing wraps it.
 
     def add(
         self,
@@ -47,13 +55,13 @@ class Subscriptions:
         options: SubscribeOptions,
         module: str | None = None,
     ) -> Subscription:
-        """Subscribe a handler. Everything is checked before anything is changed."""
+        """Subscribe a handler. Raises before any change, or succeeds."""
         self._registry.check_open("subscribed")
         plan = plan_for(handler)
         checked_options(plan, concurrency, options)
         pattern = pattern_of(target, options)
         default = plan.name if module is None else f"{module}/{plan.name}"
-        self._places.abandon_closed_loops()  # What they hold may be for the new handler.
+        self._executors.abandon_closed_loops()  # Requeues their messages, which the new handler may get.
         with LOCK:
             if pattern.kind == EXACT:
                 self._registry.names.check_channel(str(pattern.text))
@@ -75,7 +83,7 @@ class Subscriptions:
         return subscription
 
     def find(self, wanted: object) -> list[Subscription]:
-        """By handle, by id, or all of one handler, of one channel or of one pattern."""
+        """Find by handle or id; or all subscriptions of one handler, channel or pattern."""
         if isinstance(wanted, (int, Subscription)):
             found = self._by_id.get(wanted if isinstance(wanted, int) else wanted.id)
             return [] if found is None else [found]
@@ -87,7 +95,7 @@ class Subscriptions:
         return list(self._by_id.values())
 
     def cancel(self, subscription: Subscription) -> CancelledHandlers:
-        """Take a consumer away. The last one of a group takes the group along; a created channel keeps its messages."""
+        """Remove a consumer. The last one closes its group; a declared channel then keeps the backlog."""
         self._registry.check_process()
         consumer = subscription.consumer
         with LOCK:
@@ -97,19 +105,19 @@ class Subscriptions:
             group.remove(consumer)
             if not group.consumers:
                 self._close(group, subscription.pattern)
-        tasks = self._places.end_slots(consumer)
-        wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
-        wake_blocked(group)  # A group that has ended takes no place any more, on none of the channels of its pattern.
-        self._outcomes.rested(group)
+        tasks = self._executors.end_slots(consumer)
+        wake_all(group)  # A slot of this consumer may have been woken for a message that it will not take now.
+        wake_blocked(group)  # A closed group holds no place any more, on any channel of its pattern.
+        self._outcomes.on_idle(group)
         return CancelledHandlers(tasks)
 
     def orphaned(self, group: Group) -> None:
-        """What a closed group still holds goes back to its created channel, or is counted as unrouted."""
+        """The backlog of a closed group returns to its declared channel, or is counted as discarded."""
         with LOCK:
             for message in group.queue.drain():
                 channel = self._exchange.channels.get(message.channel)
-                heirs = [] if channel is None else channel.groups
-                if channel is not None and channel.declared and not heirs:
+                others = [] if channel is None else channel.groups
+                if channel is not None and channel.declared and not others:
                     message.delivery_count = 0
                     channel.keep([message])
                 else:
@@ -127,7 +135,8 @@ class Subscriptions:
             found.filter = accepts
         elif (found.bound, found.inline, found.filter) != (bound, inline, accepts):
             raise ConfigInvalid(
-                f"group {name!r} exists with another filter, dispatch or overflow", "members of a group share these"
+                f"group {name!r} exists with another filter, dispatch or overflow",
+                "pass the same options for all members of a group, or use another group=",
             )
         return found
 
@@ -135,13 +144,13 @@ class Subscriptions:
         consumer = Consumer(next_number(), group, handler, plan.shape)
         consumer.convert = plan.convert
         consumer.bus = self._exchange
-        consumer.executor = self._places.executor_for(plan)
+        consumer.executor = self._executors.executor_for(plan)
         if self.around is not None:
             self.around(consumer)
         return consumer
 
     def _open(self, pattern: Pattern, group: Group) -> None:
-        """Let a new group take part; what a created channel has kept goes to the first reliable one."""
+        """Route messages to a new group. The first reliable group gets the messages that a declared channel kept."""
         if (pattern, group.name) in self._groups:
             return
         if pattern.kind == EXACT:
@@ -154,19 +163,19 @@ class Subscriptions:
             self._exchange.pattern_groups[group.number] = group
             self._exchange.index.subscribe(group.number, pattern)
             self._exchange.version += 1
-            self._hand_kept(group)
+            self._deliver_kept(group)
         self._groups[(pattern, group.name)] = group
 
-    def _hand_kept(self, group: Group) -> None:
+    def _deliver_kept(self, group: Group) -> None:
         for channel in list(self._exchange.channels.values()):
             matches = group.number in self._exchange.index.match(channel.name)
             if channel.declared and matches and (group.takes_internal or not is_internal(channel.name)):
-                channel.hand_kept(group)
+                channel.deliver_kept(group)
 
     def _close(self, group: Group, pattern: Pattern) -> None:
         group.closed = True
-        if not group.is_quiet():
-            self._registry.leaving = [*[other for other in self._registry.leaving if not other.is_quiet()], group]
+        if not group.is_idle():
+            self._registry.leaving = [*[other for other in self._registry.leaving if not other.is_idle()], group]
         del self._groups[(pattern, group.name)]
         self._defaults.remove(pattern, group.name)
         if pattern.kind == EXACT:
@@ -184,7 +193,7 @@ _numbers = 0
 
 
 def next_number() -> int:
-    """Subscription ids: growing over the whole process, from 1."""
+    """The next subscription id: from 1, increasing over the whole process."""
     global _numbers
     with LOCK:
         _numbers += 1
@@ -195,7 +204,7 @@ def pattern_of(target: str | Pattern, options: SubscribeOptions) -> Pattern:
     if isinstance(target, Pattern):
         return target
     if not isinstance(target, (str, bytes)):
-        raise NameInvalid(f"a channel is named by text, not {type(target).__name__}", "or pass a Pattern")
+        raise NameInvalid(f"a channel name must be a str, not {type(target).__name__}", "pass a str or a Pattern")
     kind = options.get("match", EXACT)
     makers = {EXACT: Pattern.exact, "prefix": Pattern.prefix, "wildcard": Pattern.wildcard}
     if kind not in makers:
@@ -206,7 +215,8 @@ def pattern_of(target: str | Pattern, options: SubscribeOptions) -> Pattern:
 _CHOICES = {"dispatch": ("pool", "inline"), "overflow": ("drop_oldest", None), "requeue": ("front", "back")}
 
 
-# What people who know other buses call our options; the module is the second argument of the first design's form.
+# Names of other message buses for our options, for the hint. The module is the second argument of the form
+# subscribe(channel, module, handler).
 _WORDS = {
     "handler": ("callback", "callable", "func", "function", "fn", "listener", "module", "module_name"),
     "retry_attempts": ("retries", "retry", "retry_count", "max_retries", "max_attempts", "tries", "max_tries"),
@@ -222,7 +232,7 @@ _MEANT = {word: name for name, words in _WORDS.items() for word in words}
 
 
 def check_option_names(options: Collection[str]) -> None:
-    """Refuse an option that does not exist, with the closest one that does. Also where a decorator is made."""
+    """Raise ConfigInvalid for an unknown option; the hint names the closest known one. Also for the decorator form."""
     unknown = sorted(set(options) - set(SubscribeOptions.__annotations__))
     if not unknown:
         return
@@ -231,27 +241,30 @@ def check_option_names(options: Collection[str]) -> None:
 
 
 def checked_target(channel: object, handler: object) -> str | Pattern:
-    """The channel or pattern. Refuses a handler in its place: the two were exchanged, or a decorator was not called.
+    """The channel or pattern. Raises for a handler in its place: swapped arguments, or a decorator without a channel.
 
-    Without this `@bus.subscribe` would replace the function by a decorator, and subscribe nothing.
+    Without this check `@bus.subscribe` would replace the function by a decorator, and subscribe nothing.
     """
     if isinstance(channel, (str, Pattern)):
         return channel
     if not callable(channel):
-        raise NameInvalid(f"a channel is named by text, not {type(channel).__name__}", "or pass a Pattern")
+        raise NameInvalid(f"a channel name must be a str, not {type(channel).__name__}", "pass a str or a Pattern")
     name = getattr(channel, "__name__", type(channel).__name__)
     if handler is None:
-        what = f"subscribe got {name!r} and no channel"
-        raise HandlerInvalid(what, f'name the channel: subscribe("channel", {name}), or @bus.subscribe("channel")')
+        what = f"subscribe got the handler {name!r} and no channel"
+        raise HandlerInvalid(what, f'pass the channel: subscribe("channel", {name}), or @bus.subscribe("channel")')
     shown = repr(handler) if isinstance(handler, str) else '"channel"'
     raise HandlerInvalid(
-        f"subscribe takes the channel first, and got {name!r}", f"exchange the two: subscribe({shown}, {name})"
+        f"subscribe takes the channel first, not the handler {name!r}",
+        f"swap the arguments: subscribe({shown}, {name})",
     )
 
 
 def checked_concurrency(concurrency: object) -> int:
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-        raise ConfigInvalid(f"concurrency {concurrency!r} is not a whole number of 1 or more", "1 is the default")
+        raise ConfigInvalid(
+            f"concurrency must be a whole number of 1 or more, not {concurrency!r}", "leave it out for the default, 1"
+        )
     return concurrency
 
 
@@ -263,12 +276,18 @@ def checked_options(plan: HandlerPlan, concurrency: int, options: SubscribeOptio
             raise ConfigInvalid(f"unknown {name} {options.get(name)!r}", f"use {named}")
     checked_concurrency(concurrency)
     if options.get("queue_size", 1) < 1:
-        raise ConfigInvalid("queue_size must be 1 or more")
+        raise ConfigInvalid(f"queue_size must be 1 or more, not {options.get('queue_size')!r}")
     if options.get("dispatch") == "inline" and plan.is_async:
-        raise HandlerInvalid("an async handler cannot run inline", "leave dispatch out: it runs on its event loop")
+        raise HandlerInvalid(
+            f"the async handler {plan.name} cannot have dispatch='inline'",
+            "leave dispatch out: an async handler runs on its event loop",
+        )
     accepts = options.get("filter")
     if accepts is not None and (not callable(accepts) or is_async(accepts)):
-        raise HandlerInvalid(f"filter {accepts!r:.80} is not a plain callable", "it decides at publish: no async def")
+        raise HandlerInvalid(
+            f"filter {accepts!r:.80} is not a plain callable",
+            "pass a function(message) without async: publish calls it",
+        )
 
 
 def retry_policy(attempts: int, delay_s: float, options: SubscribeOptions) -> RetryPolicy:
@@ -288,7 +307,7 @@ def decorator(
     concurrency: int,
     options: SubscribeOptions,
 ) -> Callable[[Decorated], Decorated]:
-    """Subscribe what it decorates, and give it back unchanged."""
+    """A decorator that subscribes the function and returns it unchanged."""
 
     def decorate(handler: Decorated) -> Decorated:
         add(target, handler, retry, concurrency, options)
