@@ -561,7 +561,7 @@ def test_one_that_found_no_place_while_its_loop_was_thought_to_be_stopped_waits_
     blocked.grant()
     waiter.runs = True
     places.free = 0  # A handler took the place.
-    blocked.give_back(waiter)
+    blocked.wait_again(waiter)
     places.free = 1
     blocked.grant()
     assert waiter.wake_ups == 2

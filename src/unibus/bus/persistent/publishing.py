@@ -10,9 +10,9 @@ Invariant: everything is checked before anything is stored, so a rejected publis
 the order of listeners are one step under `_deciding`: listeners get messages in the order in which the store has
 decided. Messages that a protocol server sends to the topic of a channel take the same path, but never block.
 
-Counting all groups for each publish would be slow, so a channel has an allowance (`_left`): it is counted once, each
-stored message spends one, and it is counted again when it is used up. Settlements in between are not credited, so it is
-rather too small than too large.
+Counting all groups for each publish would be slow, so the number of messages that a channel holds (`_held`) is counted
+once, grows with each stored message, and is counted again when it reaches the bound. Settlements in between are not
+subtracted, so it is rather too large than too small.
 """
 
 import asyncio
