@@ -14,7 +14,7 @@ from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import route
 from unibus.core.lifecycle.sessions import session_over
 from unibus.core.lifecycle.settling import expire, requeue
-from unibus.core.lifecycle.state.apply import note, note_completed, note_delivered
+from unibus.core.lifecycle.state.apply import record, record_completed, record_delivered
 from unibus.core.lifecycle.state.changes import Activated, Advanced, Renewed, Routed, SessionTaken
 from unibus.core.lifecycle.state.deadlines import DeadlineItem
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, TOPIC, Entity, Session, StoredMessage, lock_ns_of
@@ -48,7 +48,7 @@ def limit_durations(state: StoreState, now_ns: i64) -> None:
     state.deciding = True
     _limit_locks(state, now_ns)
     if has_window_from_later(state, now_ns):
-        note(state, Advanced(now_ns, 0, 0, CLOCK, now_ns))
+        record(state, Advanced(now_ns, 0, 0, CLOCK, now_ns))
     state.deciding = False
 
 
@@ -58,14 +58,14 @@ def _limit_locks(state: StoreState, now_ns: i64) -> None:
             until_ns = now_ns + lock_ns_of(entity)
             for entry in entity.entries.values():
                 if entry.state == LOCKED and entry.session is None and entry.due_ns > until_ns:
-                    note(state, Renewed(now_ns, entity.number, entry.sequence, until_ns))
+                    record(state, Renewed(now_ns, entity.number, entry.sequence, until_ns))
         until_ns = now_ns + entity.settings.lock_ns
         for session in entity.sessions.values():
             if session.token is not None and session.until_ns > until_ns:
                 taken = SessionTaken(
                     now_ns, entity.number, entity.sequence, session.id, session.token, until_ns, session.consumer
                 )
-                note(state, taken)
+                record(state, taken)
 
 
 def _fire(state: StoreState, item: DeadlineItem, now_ns: i64) -> None:
@@ -87,15 +87,15 @@ def activate(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
     entity = entry.entity
     entity.used(now_ns)
     if entry.delayed:
-        note(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
+        record(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
     elif entity.kind == TOPIC or entity.settings.forward_to:
         routed = RoutedMessage(entry.who, entry.priority, max(0, entry.expires_ns - entry.due_ns))
         routed.source = entry
         routed.hops = entry.hops
         route(state, entity, routed, None, now_ns)
-        note(state, Routed(now_ns, entity.number, entry.sequence, entry.who))
+        record(state, Routed(now_ns, entity.number, entry.sequence, entry.who))
     else:
-        note(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entity.sequence + 1))
+        record(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entity.sequence + 1))
 
 
 @final
@@ -176,11 +176,11 @@ def deliver(state: StoreState, entry: StoredMessage, token: bytes, lock: bool, c
         session = entry.session
         until_ns = now_ns + lock_ns_of(entity) if session is None else session.until_ns
         claimed = Claimed(entry, token, until_ns, count)
-        note_delivered(state, entry, count, token, consumer, now_ns, until_ns)
+        record_delivered(state, entry, count, token, consumer, now_ns, until_ns)
         return claimed
     claimed = Claimed(entry, b"", 0, count)
     entity.delivered += 1
-    note_completed(state, entry, count, consumer, now_ns)
+    record_completed(state, entry, count, consumer, now_ns)
     return claimed
 
 

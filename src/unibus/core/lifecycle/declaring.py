@@ -13,7 +13,7 @@ from unibus.core.envelope.fields import plain_text
 from unibus.core.lifecycle.admission import check_number
 from unibus.core.lifecycle.commands import Declare, Drop, DropRule, SetRule
 from unibus.core.lifecycle.sending import declare
-from unibus.core.lifecycle.state.apply import note
+from unibus.core.lifecycle.state.apply import record
 from unibus.core.lifecycle.state.changes import Declared, Dropped, Settings
 from unibus.core.lifecycle.state.deadlines import NEVER
 from unibus.core.lifecycle.state.entity import (
@@ -140,7 +140,7 @@ def declare_entity(state: StoreState, command: Declare, now_ns: i64) -> None:
     found.used(now_ns)
     if _changed(found, command.settings):
         settings: Settings = {**found.settings.given, **command.settings}
-        note(state, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
+        record(state, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
 
 
 def check_rule(state: StoreState, command: SetRule | DropRule, alone: bool) -> None:
@@ -180,7 +180,9 @@ def set_rule(state: StoreState, command: SetRule | DropRule, now_ns: i64) -> Non
         created_ns = now_ns if before is None else before.created_ns
         text = rules.text_with(Rule(given.name, given.condition, given.action, created_ns))
     settings: Settings = {**subscription.settings.given, "rules": text}
-    note(state, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings))
+    record(
+        state, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings)
+    )
 
 
 def check_drop(state: StoreState, command: Drop, alone: bool) -> None:
@@ -204,7 +206,7 @@ def drop_entity(state: StoreState, command: Drop, now_ns: i64) -> None:
 def drop_idle(state: StoreState, now_ns: i64) -> None:
     """Delete what nobody has used for as long as its settings say, and find out when to look again."""
     state.idle_check_ns = NEVER
-    for entity in list(state.idlers.values()):
+    for entity in list(state.auto_deleted.values()):
         at_ns = entity.idle_at_ns(state.idle_since_ns, now_ns)
         if entity.deleted:
             continue  # With its topic, just now.
@@ -217,4 +219,4 @@ def drop_idle(state: StoreState, now_ns: i64) -> None:
 def _drop(state: StoreState, entity: Entity, now_ns: i64) -> None:
     if entity.dead is not None:
         _drop(state, entity.dead, now_ns)
-    note(state, Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))
+    record(state, Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))

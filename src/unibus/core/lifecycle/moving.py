@@ -10,7 +10,7 @@ from unibus.core.lifecycle.admission import check_room, target_of
 from unibus.core.lifecycle.commands import Advance, Forget, Move, Remove, SendResult
 from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import is_taken, route
-from unibus.core.lifecycle.state.apply import note
+from unibus.core.lifecycle.state.apply import record
 from unibus.core.lifecycle.state.changes import Advanced, Forgotten, Moved, Pruned, Purged
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, StoredMessage
 from unibus.core.lifecycle.state.state import Load, StoreState
@@ -59,7 +59,7 @@ def move(state: StoreState, command: Move, now_ns: i64) -> SendResult | None:
     routed = _moved(entry, command)
     if route(state, target, routed, None, now_ns) == 0:
         return None  # A rule that draws random values took it when it was checked and does not now.
-    note(
+    record(
         state,
         Moved(
             now_ns,
@@ -92,7 +92,7 @@ def remove_by_hand(state: StoreState, command: Remove, now_ns: i64) -> bool:
     entry = waiting_entry(state, command.entity, command.sequence, command.raises)
     if entry is None:
         return False
-    note(state, Purged(now_ns, entry.entity.number, entry.sequence, entry.who, command.reason))
+    record(state, Purged(now_ns, entry.entity.number, entry.sequence, entry.who, command.reason))
     return True
 
 
@@ -111,12 +111,12 @@ def check_advance(state: StoreState, command: Advance, before: set[str]) -> None
 
 
 def advance(state: StoreState, command: Advance, now_ns: i64) -> None:
-    note(state, Advanced(now_ns, 0, 0, command.name, command.to))
+    record(state, Advanced(now_ns, 0, 0, command.name, command.to))
 
 
 def forget(state: StoreState, command: Forget, now_ns: i64) -> None:
     entity: Entity = target_of(state, command.entity)
     if command.who is None:
-        note(state, Pruned(now_ns, entity.number, command.sequence))
+        record(state, Pruned(now_ns, entity.number, command.sequence))
     else:
-        note(state, Forgotten(now_ns, entity.number, command.sequence, command.who))
+        record(state, Forgotten(now_ns, entity.number, command.sequence, command.who))

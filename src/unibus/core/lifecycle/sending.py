@@ -33,7 +33,7 @@ from unibus.core.lifecycle.admission import ENABLE, dedup_key, former_place, is_
 from unibus.core.lifecycle.commands import ImportedState, Send, SendResult
 from unibus.core.lifecycle.forwarding import Admission, ask
 from unibus.core.lifecycle.routed_message import RoutedMessage
-from unibus.core.lifecycle.state.apply import note, note_sent
+from unibus.core.lifecycle.state.apply import record, record_sent
 from unibus.core.lifecycle.state.changes import (
     Copied,
     Declared,
@@ -138,7 +138,7 @@ def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
     who = command.who
     key = dedup_key(entity, command)
     if key is not None and entity.is_known(key, now_ns):
-        note(state, Duplicated(now_ns, entity.number, entity.sequence, who, key))
+        record(state, Duplicated(now_ns, entity.number, entity.sequence, who, key))
         return SendResult(entity.name, 0, who.message_id, True)
     sequence = entity.sequence + 1
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
@@ -150,7 +150,7 @@ def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
         if command.ttl_ns or settings.ttl_ns:
             ttl_ns = effective_ttl_ns(command.ttl_ns, settings.ttl_ns)
             entry.expires_ns = expires_at_ns(visible_ns or now_ns, ttl_ns)
-        note_sent(state, entry, key, now_ns, visible_ns)
+        record_sent(state, entry, key, now_ns, visible_ns)
     else:
         routed = RoutedMessage(who, command.priority, command.ttl_ns)
         routed.data = command.data
@@ -188,10 +188,10 @@ def _store_former(state: StoreState, command: Send, former: ImportedState, now_n
     was_out = count > 0 or former.overlay is not None
     entry = StoredMessage(entity, sequence, who, command.priority, command.data)
     entry.expires_ns = former.expires_ns
-    note_sent(state, entry, key, now_ns, 0 if was_out else visible_ns)
+    record_sent(state, entry, key, now_ns, 0 if was_out else visible_ns)
     if was_out:
-        note(state, Delivered(now_ns, entity.number, sequence, who, max(1, count), b"", now_ns, _IMPORT))
-        note(state, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, former.overlay))
+        record(state, Delivered(now_ns, entity.number, sequence, who, max(1, count), b"", now_ns, _IMPORT))
+        record(state, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, former.overlay))
     return SendResult(entity.name, sequence, who.message_id, False)
 
 
@@ -236,7 +236,7 @@ def admit(state: StoreState, target: Entity, routed: RoutedMessage, admission: A
     """Carry out the answer of a target that did not refuse. Returns how many copies were stored."""
     key = admission.key
     if admission.is_duplicate and key is not None:
-        note(state, Duplicated(now_ns, target.number, target.sequence, routed.who, key))
+        record(state, Duplicated(now_ns, target.number, target.sequence, routed.who, key))
         state.forwarded_duplicates += 1
         return 0
     routed.arrivals = admission.arrivals
@@ -360,7 +360,7 @@ def arrive_by_rules(state: StoreState, subscription: Entity, routed: RoutedMessa
 def _pass(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, copies: int, now_ns: i64) -> None:
     data = b"" if routed.carrier or routed.source is not None else routed.data
     entity.sent += 1
-    note(state, Passed(now_ns, entity.number, entity.sequence + 1, routed.who, routed.priority, key, copies, data))
+    record(state, Passed(now_ns, entity.number, entity.sequence + 1, routed.who, routed.priority, key, copies, data))
     if data:
         routed.carrier = state.seq
 
@@ -378,10 +378,10 @@ def store_copy(state: StoreState, entity: Entity, routed: RoutedMessage, key: st
         entry.expires_ns = expires_ns
         entry.overlay = routed.overlay
         entry.hops = routed.hops
-        note_sent(state, entry, key, now_ns, 0)
+        record_sent(state, entry, key, now_ns, 0)
         return
     entity.sent += 1
-    note(
+    record(
         state,
         Copied(
             now_ns,
@@ -411,7 +411,7 @@ def hand_kept(state: StoreState, subscription: Entity, now_ns: i64) -> None:
         routed.hops = entry.hops
         routed.overlay = entry.overlay
         arrive_by_rules(state, subscription, routed, now_ns)
-        note(state, Routed(now_ns, entry.entity.number, entry.sequence, entry.who))
+        record(state, Routed(now_ns, entry.entity.number, entry.sequence, entry.who))
 
 
 def _bury(
@@ -442,9 +442,9 @@ def death_record(
     consumer: str,
     now_ns: int,
 ) -> HeaderOverrides:
-    record: HeaderOverrides = dict(overlay) if overlay is not None else {}
-    record.update(dead_letter_headers(reason, description, signature, attempts, entity, consumer, now_ns))
-    return record
+    headers: HeaderOverrides = dict(overlay) if overlay is not None else {}
+    headers.update(dead_letter_headers(reason, description, signature, attempts, entity, consumer, now_ns))
+    return headers
 
 
 def dead_letters_of(state: StoreState, entity: Entity, now_ns: i64) -> Entity:
@@ -459,7 +459,7 @@ def dead_letters_of(state: StoreState, entity: Entity, now_ns: i64) -> Entity:
 def declare(state: StoreState, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
     number = state.numbered + 1
     name = exact_text(name)
-    note(state, Declared(now_ns, number, state.retired.get(name.casefold(), 0), name, kind, settings))
+    record(state, Declared(now_ns, number, state.retired.get(name.casefold(), 0), name, kind, settings))
     entity = state.entities[number]
     if kind == SUBSCRIPTION:
         hand_kept(state, entity, now_ns)

@@ -7,7 +7,7 @@ from unibus.core.envelope.fields import plain_text
 from unibus.core.lifecycle.admission import target_of
 from unibus.core.lifecycle.commands import LEAVE_SESSION, RENEW_SESSION, SET_SESSION_STATE, SessionCommand
 from unibus.core.lifecycle.settling import requeue
-from unibus.core.lifecycle.state.apply import note
+from unibus.core.lifecycle.state.apply import record
 from unibus.core.lifecycle.state.changes import SessionLeft, SessionStated, SessionTaken
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, Session
 from unibus.core.lifecycle.state.state import StoreState
@@ -40,7 +40,7 @@ def accept(
         # Its end is due, but others were first. The old receiver's locks must not pass on to the new one.
         session_over(state, found, "lock_expired", now_ns)
     until_ns = now_ns + entity.settings.lock_ns
-    note(state, SessionTaken(now_ns, entity.number, entity.sequence, session_id, token, until_ns, consumer))
+    record(state, SessionTaken(now_ns, entity.number, entity.sequence, session_id, token, until_ns, consumer))
     return entity.sessions[session_id]
 
 
@@ -68,14 +68,14 @@ def change_session(state: StoreState, command: SessionCommand, now_ns: i64) -> i
     entity = session.entity
     if command.verb == RENEW_SESSION:
         until_ns = now_ns + entity.settings.lock_ns
-        note(
+        record(
             state,
             SessionTaken(now_ns, entity.number, entity.sequence, session.id, command.token, until_ns, session.consumer),
         )
     elif command.verb == LEAVE_SESSION:
         session_over(state, session, "closed", now_ns)
     else:
-        note(state, SessionStated(now_ns, entity.number, entity.sequence, session.id, command.state))
+        record(state, SessionStated(now_ns, entity.number, entity.sequence, session.id, command.state))
     return session.until_ns
 
 
@@ -92,6 +92,6 @@ def session_over(state: StoreState, session: Session, reason: str, now_ns: i64) 
         entity.locks_expired += len(session.locked)  # Its messages have no locks of their own.
     for entry in list(session.locked.values()):
         requeue(state, entry, f"session_{reason}", 0, entry.overlay, now_ns)
-    note(state, SessionLeft(now_ns, entity.number, entity.sequence, session.id, reason))
+    record(state, SessionLeft(now_ns, entity.number, entity.sequence, session.id, reason))
     if entity.wakers:
         state.woken.append(entity)  # Somebody may wait for this very session, with or without messages.

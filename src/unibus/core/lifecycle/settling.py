@@ -25,7 +25,7 @@ from unibus.core.lifecycle.commands import ABANDON, BY_TOKEN, COMPLETE, DEAD_LET
 from unibus.core.lifecycle.forwarding import ask
 from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import admit, dead_letters_of, death_record, store_copy
-from unibus.core.lifecycle.state.apply import note, note_completed
+from unibus.core.lifecycle.state.apply import record, record_completed
 from unibus.core.lifecycle.state.changes import (
     Cancelled,
     DeadLettered,
@@ -99,15 +99,15 @@ def settle(state: StoreState, command: Settle, now_ns: i64) -> None:
     assert entry is not None
     entry.entity.used(now_ns)
     if command.processed_key is not None:
-        note(state, Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
+        record(state, Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
     if command.verb == COMPLETE:
-        note_completed(state, entry, entry.delivery_count, entry.consumer, now_ns)
+        record_completed(state, entry, entry.delivery_count, entry.consumer, now_ns)
     elif command.verb == ABANDON:
         entry.entity.abandoned += 1
         requeue(state, entry, "abandoned", command.delay_ns, merged(entry.overlay, command.overlay), now_ns)
     elif command.verb == DEFER:
         overlay = merged(entry.overlay, command.overlay)
-        note(state, Deferred(now_ns, entry.entity.number, entry.sequence, entry.who, entry.delivery_count, overlay))
+        record(state, Deferred(now_ns, entry.entity.number, entry.sequence, entry.who, entry.delivery_count, overlay))
     elif command.verb == DEAD_LETTER:
         overlay = merged(entry.overlay, command.overlay)
         dead_letter(state, entry, command.reason, command.description, command.signature, overlay, now_ns)
@@ -131,7 +131,7 @@ def requeue(
         dead_letter(state, entry, MAX_DELIVERY_COUNT_EXCEEDED, text, "", overlay, now_ns)
         return
     visible_ns = now_ns + delay_ns if delay_ns > 0 else 0
-    note(
+    record(
         state,
         Returned(now_ns, entity.number, entry.sequence, entry.who, entry.delivery_count, reason, visible_ns, overlay),
     )
@@ -140,7 +140,7 @@ def requeue(
 def release(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
     """Back as if it had never been delivered: nobody has looked at it."""
     count = entry.delivery_count - 1
-    note(state, Returned(now_ns, entry.entity.number, entry.sequence, entry.who, count, "released", 0, entry.overlay))
+    record(state, Returned(now_ns, entry.entity.number, entry.sequence, entry.who, count, "released", 0, entry.overlay))
 
 
 def dead_letter(
@@ -165,7 +165,7 @@ def dead_letter(
     )
     if not _forward_dead(state, entry, letter, now_ns):
         store_copy(state, dead_letters_of(state, entity, now_ns), letter, None, now_ns)
-    note(
+    record(
         state,
         DeadLettered(
             now_ns,
@@ -233,7 +233,7 @@ def expire(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
     if entry.entity.settings.dead_letter_on_expiration and entry.entity.kind != DEAD_LETTERS:
         dead_letter(state, entry, TTL_EXPIRED, "the message was not received in time", "", entry.overlay, now_ns)
         return
-    note(
+    record(
         state,
         Expired(
             now_ns,
@@ -253,7 +253,7 @@ def renew(state: StoreState, command: Renew, now_ns: i64) -> int:
     if entry.session is not None:
         return entry.session.until_ns  # Inside of a session that is the lock, and it is renewed as one.
     until_ns = now_ns + lock_ns_of(entry.entity)
-    note(state, Renewed(now_ns, entry.entity.number, entry.sequence, until_ns))
+    record(state, Renewed(now_ns, entry.entity.number, entry.sequence, until_ns))
     return until_ns
 
 
@@ -270,4 +270,4 @@ def scheduled_entry(state: StoreState, command: Cancel) -> StoredMessage:
 
 def cancel(state: StoreState, command: Cancel, now_ns: i64) -> None:
     entry = scheduled_entry(state, command)
-    note(state, Cancelled(now_ns, entry.entity.number, entry.sequence, entry.who))
+    record(state, Cancelled(now_ns, entry.entity.number, entry.sequence, entry.who))

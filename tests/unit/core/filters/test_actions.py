@@ -6,8 +6,9 @@ from uuid import UUID
 
 import pytest
 
+from tests.same_message import same_message
 from unibus.core.codec.codec import decode, encode
-from unibus.core.envelope.message import Message, same_message
+from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import Int32
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.errors import EvaluationError, FilterInvalid

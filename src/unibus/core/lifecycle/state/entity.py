@@ -215,7 +215,7 @@ class Entity:
             return True
         return any([session.token is not None for session in self.sessions.values()])
 
-    def waits_in(self, entry: StoredMessage) -> ReadyQueue:
+    def ready_queue_of(self, entry: StoredMessage) -> ReadyQueue:
         """Where the message stands in line."""
         return self.waiting if entry.session is None else entry.session.waiting
 
@@ -361,7 +361,7 @@ class Entity:
             entry = self.waiting.pop()
             if entry is None:
                 break
-            moved.put_back(entry)
+            moved.reinsert(entry)
         self.waiting = moved
 
 

@@ -25,23 +25,23 @@ def put(state: StoreState, entity: Entity, entry: StoredMessage, at_ns: int, vis
     _join_session(state, entity, entry)
     if entity.ordered:
         entity.place(entry)
-    touch(state, entry)
+    mark_unsaved(state, entry)
     if visible_ns:
         entry.due_ns = visible_ns
         enter(state, entry, SCHEDULED)
     else:
         entry.enqueued_ns = at_ns
         enter(state, entry, ACTIVE)
-        line_up(state, entry)
+        append_ready(state, entry)
 
 
-def line_up(state: StoreState, entry: StoredMessage) -> None:
+def append_ready(state: StoreState, entry: StoredMessage) -> None:
     """At the end of the line; but a snapshot may have brought some that come after it."""
-    waiting = entry.entity.waits_in(entry)
+    waiting = entry.entity.ready_queue_of(entry)
     if state.strict:
         waiting.push(entry)
     else:
-        waiting.put_back(entry)
+        waiting.reinsert(entry)
 
 
 def _join_session(state: StoreState, entity: Entity, entry: StoredMessage) -> None:
@@ -50,13 +50,13 @@ def _join_session(state: StoreState, entity: Entity, entry: StoredMessage) -> No
         session.entries[entry.sequence] = entry
         entry.session = session
         if len(session.entries) == 1:
-            _relist(entity, session)
+            _update_session_lists(entity, session)
 
 
-def _relist(entity: Entity, session: Session) -> None:
+def _update_session_lists(entity: Entity, session: Session) -> None:
     """Its first message came, or its last one went."""
     if entity.session_lists is not None:
-        entity.session_lists.note(session.id, session.is_listed())
+        entity.session_lists.update(session.id, session.is_listed())
 
 
 def remove(state: StoreState, entry: StoredMessage) -> None:
@@ -73,8 +73,8 @@ def remove(state: StoreState, entry: StoredMessage) -> None:
     if session is not None:
         del session.entries[entry.sequence]
         if not session.entries:
-            _relist(entity, session)
-            forget_session(state, entity, session)
+            _update_session_lists(entity, session)
+            delete_empty_session(state, entity, session)
     state.due.forget(entry)
 
 
@@ -101,15 +101,15 @@ def remove_all(state: StoreState, entity: Entity) -> None:
     entity.release()
 
 
-def state_session(entity: Entity, session: Session, state: bytes | None, stated_ns: i64) -> None:
+def set_session_state(entity: Entity, session: Session, state: bytes | None, stated_ns: i64) -> None:
     session.state = state
     session.stated_ns = stated_ns
     if entity.session_lists is not None:
-        entity.session_lists.note_state(session.id, stated_ns)
-        entity.session_lists.note(session.id, session.is_listed())
+        entity.session_lists.update_state(session.id, stated_ns)
+        entity.session_lists.update(session.id, session.is_listed())
 
 
-def touch(state: StoreState, entry: StoredMessage) -> None:
+def mark_unsaved(state: StoreState, entry: StoredMessage) -> None:
     if state.saves and not entry.unsaved:
         entry.unsaved = True
         state.unsaved.append(entry)
@@ -176,7 +176,7 @@ def refresh_ready(state: StoreState, entity: Entity, session: Session) -> None:
         entity.ready.pop(session.id, None)
 
 
-def forget_session(state: StoreState, entity: Entity, session: Session) -> None:
+def delete_empty_session(state: StoreState, entity: Entity, session: Session) -> None:
     """A session without messages, state and lock says nothing any more."""
     if not session.entries and session.state is None and session.token is None:
         entity.sessions.pop(session.id, None)
@@ -204,13 +204,13 @@ def restore(state: StoreState, entity: Entity, sequence: int, saved: SavedEntry)
     _join_session(state, entity, entry)
     enter(state, entry, saved.state)
     if saved.state == ACTIVE:
-        entity.waits_in(entry).push(entry)
+        entity.ready_queue_of(entry).push(entry)
     return entry
 
 
 def restore_session(state: StoreState, entity: Entity, saved: SavedSession) -> None:
     session = entity.session(saved.session_id)
-    state_session(entity, session, saved.state, saved.stated_ns)
+    set_session_state(entity, session, saved.state, saved.stated_ns)
     session.token = saved.token
     session.until_ns = saved.until_ns
     session.consumer = saved.consumer

@@ -47,7 +47,7 @@ class ReadyQueue:
             insort(self._order, level)
         queue.append(entry)
 
-    def put_back(self, entry: ReadyItem) -> None:
+    def reinsert(self, entry: ReadyItem) -> None:
         """A message that was here before: to its own place."""
         level = entry.priority if self.by_priority else 0
         heapq.heappush(self._returned, (level, entry.sequence, entry))

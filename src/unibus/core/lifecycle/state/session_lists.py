@@ -31,7 +31,7 @@ class SortedIds:
         self._ids = sorted(ids)
         self._changes: dict[str, bool] = {}
 
-    def note(self, session_id: str, is_listed: bool) -> None:
+    def update(self, session_id: str, is_listed: bool) -> None:
         self._changes[session_id] = is_listed
         if len(self._changes) > len(self._ids) + _SLACK:
             self._apply()  # Else the notes of sessions that come and go unread would grow without end.
@@ -71,10 +71,10 @@ class SessionLists:
         self._after: dict[int, SortedIds] = {}
         self._restate(stated)
 
-    def note(self, session_id: str, is_listed: bool) -> None:
-        self._listed.note(session_id, is_listed)
+    def update(self, session_id: str, is_listed: bool) -> None:
+        self._listed.update(session_id, is_listed)
 
-    def note_state(self, session_id: str, stated_ns: int) -> None:
+    def update_state(self, session_id: str, stated_ns: int) -> None:
         """Its state was set at that time; 0: it has none any more."""
         self._stated.pop(session_id, None)
         if stated_ns:
@@ -83,7 +83,7 @@ class SessionLists:
             if stated_ns < latest_ns:
                 self._restate(self._stated)  # A wall clock may be set back.
         for after_ns, ids in self._after.items():
-            ids.note(session_id, stated_ns > after_ns)
+            ids.update(session_id, stated_ns > after_ns)
 
     def _restate(self, stated: dict[str, int]) -> None:
         by_time = sorted([(stated_ns, session_id) for session_id, stated_ns in stated.items()])

@@ -66,7 +66,7 @@ class StoreState:
         self.fetch: Callable[[StoredMessage], bytes] | None = (
             None  # Data that is on disk only, in the few cases that need it.
         )
-        self.idlers: dict[int, Entity] = {}  # Those that are deleted when nobody uses them.
+        self.auto_deleted: dict[int, Entity] = {}  # Those that are deleted when nobody uses them.
         self.idle_check_ns: i64 = NEVER  # When to look at them again,
         self.idle_since_ns: i64 = 0  # and when the counting began.
         self.due = Deadlines()
@@ -180,19 +180,19 @@ class StoreState:
             self.tokens = tokens
         return tokens.get(token)
 
-    def note_idler(self, entity: Entity) -> None:
+    def update_auto_deleted(self, entity: Entity) -> None:
         """Its settings may say that it goes when nobody uses it."""
         if entity.settings.idle_ns:
-            self.idlers[entity.number] = entity
+            self.auto_deleted[entity.number] = entity
             self.idle_check_ns = 0
         else:
-            self.idlers.pop(entity.number, None)
+            self.auto_deleted.pop(entity.number, None)
 
     def release(self) -> None:
         """The end: nobody will ask any more, and what is held must not outlive its store."""
         for entity in self.entities.values():
             entity.release()
-        self.idlers = {}
+        self.auto_deleted = {}
         self.tokens = None
         self._listings = {}
         self.due = Deadlines()
@@ -213,7 +213,7 @@ class StoreState:
         if entity.number not in self.entities:
             self.kinds[entity.kind] = self.kinds.get(entity.kind, 0) + 1
         self.entities[entity.number] = entity
-        self.note_idler(entity)
+        self.update_auto_deleted(entity)
         self.known[entity.number] = entity.name
         self.forget_listings()
         if entity.kind == NAMESPACE:

@@ -70,7 +70,7 @@ def test_every_change_of_the_table_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.parametrize("state", INTO)
+@pytest.mark.parametrize("message_state", INTO)
 def test_a_change_finds_and_leaves_a_message_as_the_table_says(name: str, message_state: int) -> None:
     for change in CHANGES[name]:
         state = state_in(message_state)
