@@ -2,7 +2,8 @@
 
 import pytest
 
-from unibus.core.envelope.message import Message, restored, same_message
+from tests.same_message import same_message
+from unibus.core.envelope.message import Message, restored
 from unibus.core.envelope.message_properties import TEXT_FIELDS, MessageProperties
 from unibus.core.envelope.payload import Payload, SerializationFormat, Serialized
 from unibus.core.envelope.priority import Priority

@@ -212,20 +212,6 @@ def restored(id: str, channel: str, body: object, timestamp_ns: int, properties:
     return message
 
 
-def same_message(one: Message, other: Message) -> bool:
-    """Equal in every field and in the body: what a lossless encoding must give back."""
-    return _hot(one) == _hot(other) and _properties(one) == _properties(other)
-
-
-def _hot(message: Message) -> tuple[object, ...]:
-    place = (message.sequence, message.expires_ns, message.delivery_count)
-    return (message.id, message.channel, message.body, message.priority, message.timestamp_ns, place)
-
-
-def _properties(message: Message) -> tuple[object, ...]:
-    return (MessageProperties() if message.properties is None else message.properties).as_tuple()
-
-
 def _zero() -> int:
     return 0
 

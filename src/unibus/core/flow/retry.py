@@ -66,10 +66,6 @@ class RetryPolicy:
         delay = self._delay_capped_s(attempt) * 1e9
         return round(delay + delay * self.jitter * (2.0 * chance - 1.0))
 
-    def exhausted(self, delivery_count: int) -> bool:
-        """Whether a message that failed its delivery number `delivery_count` has had its last."""
-        return delivery_count >= self.deliveries_max
-
     def _delay_capped_s(self, attempt: int) -> float:
         if self.delay_s == 0.0:
             return 0.0
