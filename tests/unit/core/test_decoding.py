@@ -45,7 +45,7 @@ def test_foreign_bytes_are_refused(read: Decode, data: bytes) -> None:
 @pytest.mark.parametrize("data", [5, None, object()])
 def test_what_is_not_bytes_is_refused(data: object) -> None:
     for read in (decode, decode_json):
-        assert "not bytes" in refusal(read, data).what
+        assert "from bytes" in refusal(read, data).what
 
 
 def test_the_hint_says_which_reader_to_use() -> None:

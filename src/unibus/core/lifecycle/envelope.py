@@ -10,7 +10,7 @@ from unibus.core.codec.codec import decode, encode, encode_quick
 from unibus.core.codec.encoding import exact_message
 from unibus.core.codec.wire import tagged
 from unibus.core.envelope.exact_text import exact_text
-from unibus.core.envelope.fields import HALF_A_PAIR, checked_headers
+from unibus.core.envelope.fields import LONE_SURROGATE_HINT, checked_headers
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import HeaderValue
 from unibus.core.lifecycle.claiming import Claimed
@@ -76,5 +76,5 @@ def overrides_of(properties: dict[str, HeaderValue] | None) -> HeaderOverrides |
     try:
         _pack(overlay)
     except (TypeError, ValueError, OverflowError) as error:
-        raise HeaderInvalid(f"a property cannot be written: {error!s:.200}", HALF_A_PAIR) from error
+        raise HeaderInvalid(f"a property cannot be written: {error!s:.200}", LONE_SURROGATE_HINT) from error
     return overlay
