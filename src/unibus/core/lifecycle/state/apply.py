@@ -1,8 +1,18 @@
 # mypyc: compiled
-"""Playing changes: the only way in which the state of a store changes.
+"""Applies changes to the state of a store: the only way in which the state changes.
 
-A command never touches the state itself. It notes changes here, one after the other; each is played at once and waits
-in the book's `fresh` until the store takes it to the journal. At open the journal's changes are played in the same way.
+    command ──record──▶ change ──▶ apply ──▶ state
+                          │
+                          └──▶ state.fresh, until the store writes it to the journal
+    journal ──replay──▶ change ──▶ apply ──▶ the same state
+
+A command never modifies the state itself. It records changes here, one after the other: each is applied at once, and
+stays in `state.fresh` until the store takes it for the journal. Recovery applies the changes of the journal by the same
+code, so the state after a crash is the state before it.
+
+`state.strict` is True if the journal continues the state exactly: then a change that does not fit is damage. It is
+False while a journal is replayed over a snapshot that is partly newer: then a change may be about a message that the
+snapshot no longer has, or may be in the snapshot already. Changes are absolute, so applying one again does not matter.
 """
 
 from typing import Final, TypeAlias
@@ -71,14 +81,14 @@ _End: TypeAlias = Completed | Expired | DeadLettered | Cancelled | Routed | Purg
 
 
 def record(state: StoreState, change: Change) -> None:
-    """A command's decision: true from now on, and to be written."""
+    """Apply a new change of a command, and queue it for the journal."""
     state.seq += 1
     state.weight += CHANGE_WEIGHT + weight_of_texts(change)
     state.fresh.append(change)
     _apply(state, change)
 
 
-# The three that nearly every message sees, for commands that hold the message: without looking it up again.
+# The three changes of nearly every message, for commands that have the message already: without a second lookup.
 
 
 def record_sent(state: StoreState, entry: StoredMessage, key: str | None, at_ns: i64, visible_ns: i64) -> None:
@@ -132,7 +142,7 @@ def record_completed(state: StoreState, entry: StoredMessage, count: i64, consum
 
 
 def replay(state: StoreState, change: Change) -> None:
-    """A decision of the past, from the journal. Not strict, it may be about what is gone by now."""
+    """Apply a change from the journal. If the state is not strict, its entity may not exist any more."""
     state.seq += 1
     state.weight += CHANGE_WEIGHT
     if state.replayed_ns == 0:
@@ -140,7 +150,8 @@ def replay(state: StoreState, change: Change) -> None:
     if state.strict or change.entity in state.entities or isinstance(change, (Declared, Advanced)):
         _apply(state, change)
     elif isinstance(change, Passed):
-        _keep_shared_data(state, change)  # The entity is gone by now; what went on from it is not.
+        # The entity was deleted, but the copies that follow may be in other entities: they need the data.
+        _keep_shared_data(state, change)
 
 
 def _apply(state: StoreState, change: Change) -> None:
@@ -185,11 +196,12 @@ def _apply_rare(state: StoreState, change: Change) -> None:
         if change.name == CLOCK:
             cut_windows(state, change.at_ns)
     else:
-        assert isinstance(change, (Duplicated, Pruned, Forgotten))  # Only history cares.
+        assert isinstance(change, (Duplicated, Pruned, Forgotten))  # For history only: they do not change the state.
 
 
 def _apply_sent(state: StoreState, change: Sent) -> None:
-    entry = StoredMessage(_get_entity(state, change.entity), change.sequence, change.who, change.priority, change.data)
+    entity = _get_entity(state, change.entity)
+    entry = StoredMessage(entity, change.sequence, change.who, change.priority, change.data)
     entry.expires_ns = change.expires_ns
     entry.overlay = change.overlay
     entry.hops = change.hops
@@ -241,7 +253,7 @@ def _apply_copied(state: StoreState, change: Copied) -> None:
     entry = StoredMessage(entity, change.sequence, change.who, change.priority, None)
     if change.back:
         if state.seq - change.back != state.carrier:
-            raise _damaged(f"the copy {entity.name!r} #{change.sequence} does not follow its data")
+            raise _damaged(f"the copy {entity.name!r} #{change.sequence} does not follow the record with its data")
         entry.data = state.carried
         entry.home_sequence = state.carrier
     else:
@@ -259,14 +271,14 @@ def _apply_copied(state: StoreState, change: Copied) -> None:
 
 
 def _is_new(state: StoreState, entity: Entity, sequence: i64) -> bool:
-    """Every sequence is used once. One that is known already was played before, or is a snapshot's."""
+    """Every sequence is assigned once. A known one was applied before, or comes from a snapshot."""
     if sequence <= entity.sequence and state.strict:
         raise _damaged(f"{entity.name!r} #{sequence} appears twice in the journal")
     if sequence > entity.sequence:
         entity.sequence = sequence
     if sequence in entity.entries:
         if state.strict:
-            # Only a damaged file makes this possible. Without the error the message would be lost without a word.
+            # Only a damaged file makes this possible. Without the error the message would be lost silently.
             raise _damaged(f"{entity.name!r} #{sequence} is stored already")
         return False
     return True
@@ -282,7 +294,7 @@ def _lock(
     state: StoreState, entry: StoredMessage, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
 ) -> None:
     if entry.state == DEFERRED:
-        entry.was_deferred = True  # For good; and a replay over a newer row must not take it back.
+        entry.was_deferred = True  # Never reset: a replay over a newer row must not reset it either.
     leave(state, entry)
     entry.delivery_count = count
     entry.token = token
@@ -297,7 +309,7 @@ def _apply_renewed(state: StoreState, change: Renewed) -> None:
     entry = _find_message(state, change.entity, change.sequence, "renewed")
     if entry is not None:
         entry.due_ns = change.until_ns
-        # Mostly it is among the deadlines already, with an earlier one; not where the lock duration was lowered.
+        # Mostly the deadlines have an earlier entry already; not if the lock duration was shortened.
         if entry.session is None:
             state.due.add(entry, change.until_ns)
 
@@ -329,7 +341,7 @@ def _apply_deferred(state: StoreState, change: Deferred) -> None:
         if change.overlay is not None:
             state.weight += weight_of(change.overlay)
             entry.overlay = change.overlay
-        entry.was_deferred = True  # It is from here on; a replay over a newer row says so as well.
+        entry.was_deferred = True  # From here on; a replay over a newer row sets it as well.
         enter(state, entry, DEFERRED)
 
 
@@ -347,9 +359,9 @@ def _apply_activated(state: StoreState, change: Activated) -> None:
         entity.ready_queue_of(entry).reinsert(entry)
         return
     if change.new_sequence in entity.entries:
-        remove(state, entry)  # A snapshot has brought its new identity already.
+        remove(state, entry)  # The snapshot has the message under its new sequence already.
         return
-    # Its old identity ends here, and a snapshot may have a row of it.
+    # The old sequence ends here, and a snapshot may have a row for it.
     del entity.entries[entry.sequence]
     if entry.saved:
         state.gone.append((entity.number, entry.sequence))
@@ -376,7 +388,7 @@ def _apply_end(state: StoreState, change: _End, name: str) -> None:
 
 
 def _find_message(state: StoreState, entity: int, sequence: int, change: str) -> StoredMessage | None:
-    """The message that a change is about. None when it is gone already, which only a replay may find."""
+    """The message of a change. None if it does not exist any more, which only a replay that is not strict may find."""
     owner = _get_entity(state, entity)
     entry = owner.entries.get(sequence)
     if entry is None:
@@ -387,7 +399,7 @@ def _find_message(state: StoreState, entity: int, sequence: int, change: str) ->
 
 
 def _check_transition(state: StoreState, entry: StoredMessage, change: str) -> None:
-    """Whether the table allows it. It will be another message after that, for the next snapshot too."""
+    """Raise if the table of states does not allow the change. Also marks the message for the next snapshot."""
     if not may(change, entry.state) and state.strict:
         raise _damaged(f"{entry.entity.name!r} #{entry.sequence} is {STATE_NAMES[entry.state]} and cannot be {change}")
     mark_unsaved(state, entry)
@@ -410,7 +422,7 @@ def _apply_session_change(state: StoreState, change: SessionTaken | SessionLeft 
     elif isinstance(change, SessionLeft):
         session.token = None
         session.until_ns = 0
-        session.consumer = ""  # A snapshot does not keep it for a free session either.
+        session.consumer = ""  # A snapshot does not store it for an unlocked session either.
     else:
         if change.state is not None:
             state.weight += len(change.state)
@@ -439,7 +451,7 @@ def _apply_declared(state: StoreState, change: Declared) -> None:
 
 
 def _wake_waiters(state: StoreState, entity: Entity) -> None:
-    """Its status has changed, and with it that of its dead letters: those who wait there have to know."""
+    """The status has changed, also that of the dead-letter queue: wake the receivers that wait there."""
     for each in (entity, entity.dead):
         if each is not None and each.wakers:
             each.stirred = True
@@ -457,7 +469,7 @@ def _apply_dropped(state: StoreState, change: Dropped) -> None:
     entity.deleted = True
     del state.entities[change.entity]
     state.kinds[entity.kind] -= 1
-    state.forget_listings()
+    state.clear_listings()
     state.auto_deleted.pop(entity.number, None)
     for name in (entity.name, entity.name.casefold()):
         if state.names.get(name) is entity:
@@ -478,7 +490,7 @@ def _apply_dropped(state: StoreState, change: Dropped) -> None:
 def _get_entity(state: StoreState, number: int) -> Entity:
     found = state.entities.get(number)
     if found is None:
-        raise _damaged(f"the journal names entity {number}, which it never declared")
+        raise _damaged(f"the journal has a change of entity {number}, which was never declared")
     return found
 
 

@@ -1,5 +1,9 @@
 # mypyc: compiled
-"""Where a message stands: the counts, the line and the deadlines, which follow its state."""
+"""The indexes that follow the state of a message: counts, ready queues, sessions, lock tokens and deadlines.
+
+`leave` removes a message from the indexes of its current state, `enter` adds it to those of a new one. Every change of
+state calls both, so that the invariants of invariants.py hold between two commands.
+"""
 
 from mypy_extensions import i64
 
@@ -19,7 +23,7 @@ def put(state: StoreState, entity: Entity, entry: StoredMessage, at_ns: int, vis
         elif state.replaying:
             entry.data = None
         else:
-            # Nobody can read it from the journal before it was written.
+            # Beyond the memory budget, but the journal does not have it yet: release the data after the write.
             state.held_bytes += size
             state.to_shed.append(entry)
     _join_session(state, entity, entry)
@@ -36,12 +40,13 @@ def put(state: StoreState, entity: Entity, entry: StoredMessage, at_ns: int, vis
 
 
 def append_ready(state: StoreState, entry: StoredMessage) -> None:
-    """At the end of the line; but a snapshot may have brought some that come after it."""
-    waiting = entry.entity.ready_queue_of(entry)
+    """Append a message to its ready queue. If not strict, a snapshot may have messages with higher sequences there
+    already, so it is inserted by its position."""
+    ready = entry.entity.ready_queue_of(entry)
     if state.strict:
-        waiting.push(entry)
+        ready.push(entry)
     else:
-        waiting.reinsert(entry)
+        ready.reinsert(entry)
 
 
 def _join_session(state: StoreState, entity: Entity, entry: StoredMessage) -> None:
@@ -54,7 +59,7 @@ def _join_session(state: StoreState, entity: Entity, entry: StoredMessage) -> No
 
 
 def _update_session_lists(entity: Entity, session: Session) -> None:
-    """Its first message came, or its last one went."""
+    """The session has its first message, or lost its last one: a list of sessions may change."""
     if entity.session_lists is not None:
         entity.session_lists.update(session.id, session.is_listed())
 
@@ -79,7 +84,8 @@ def remove(state: StoreState, entry: StoredMessage) -> None:
 
 
 def remove_all(state: StoreState, entity: Entity) -> None:
-    """The messages of an entity that is deleted. Its counts, lines and sessions go with it: none is kept in order."""
+    """Remove all messages of an entity that is deleted. Its counts, queues and sessions are deleted with it, so they
+    are not updated one by one."""
     timers: i64 = 0
     tokens = state.tokens
     for entry in entity.entries.values():
@@ -95,7 +101,7 @@ def remove_all(state: StoreState, entity: Entity) -> None:
             state.gone.append((entity.number, entry.sequence))
         timers += entry.timers
     for session in entity.sessions.values():
-        session.token = None  # Else its lock would end some day, in an entity that does not exist any more.
+        session.token = None  # Else its deadline would be run for an entity that does not exist any more.
         timers += session.timers
     state.due.forget_all(timers)
     entity.release()
@@ -153,7 +159,7 @@ def enter(state: StoreState, entry: StoredMessage, message_state: i64) -> None:
         entity.locked += 1
         token = entry.token
         tokens = state.tokens
-        if tokens is not None and token:  # An import writes a delivery without one, and ends it in the same batch.
+        if tokens is not None and token:  # An import records a delivery without a token, and ends it in the same batch.
             tokens[token] = entry
         if entry.session is not None and token is not None:
             entry.session.locked[token] = entry
@@ -177,13 +183,13 @@ def refresh_ready(state: StoreState, entity: Entity, session: Session) -> None:
 
 
 def delete_empty_session(state: StoreState, entity: Entity, session: Session) -> None:
-    """A session without messages, state and lock says nothing any more."""
+    """Delete a session without messages, state and lock: nothing of it has to be stored."""
     if not session.entries and session.state is None and session.token is None:
         entity.sessions.pop(session.id, None)
 
 
 def restore(state: StoreState, entity: Entity, sequence: int, saved: SavedEntry) -> StoredMessage:
-    """A message from a snapshot, in the order of sequences. Its data stays on disk."""
+    """Add a message from a snapshot. Called in order of sequences. Its data stays on disk until it is delivered."""
     entry = StoredMessage(entity, sequence, saved.who, saved.priority, None)
     entry.delivery_count = saved.delivery_count
     entry.expires_ns = saved.expires_ns
