@@ -1,4 +1,4 @@
-"""Encodings under random messages and random bytes (X-08, S0-078).
+"""Encodings under random messages and random bytes.
 
 Equality alone would not notice that True became 1 or a Decimal a float, so `identical` compares types as well.
 """

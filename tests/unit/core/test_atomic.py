@@ -1,4 +1,4 @@
-"""One step as seen by other threads, in both modes (X-04)."""
+"""Atomic methods: one step for other threads, compiled and plain."""
 
 import threading
 

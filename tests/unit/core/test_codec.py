@@ -1,4 +1,4 @@
-"""The two encodings: lossless, stable on disk, and safe against hostile bytes (S0-074…S0-078, X-08)."""
+"""The two encodings: lossless, stable on disk, and safe against hostile bytes."""
 
 import enum
 import math
@@ -125,7 +125,7 @@ HEADERS = [
 @BOTH
 @pytest.mark.parametrize("value", HEADERS, ids=repr)
 def test_a_header_keeps_value_and_type(write: Encode, read: Decode, value: object) -> None:
-    # Design A2: filters, storage and AMQP depend on it. Beside plain headers, and alone.
+    # Filters, storage and AMQP depend on it. Beside plain headers, and alone.
     for others in ({}, {"a": 1, "b": "x"}):
         back = read(write(message_with(headers={**others, "value": value})))
         assert list(back.headers) == [*others, "value"]
@@ -168,7 +168,7 @@ def test_the_offset_of_a_time_is_kept(write: Encode, read: Decode) -> None:
     ids=lambda body: repr(body)[:30],
 )
 def test_the_kind_of_the_payload_comes_back(write: Encode, read: Decode, body: object) -> None:
-    # X-08: bytes, JSON and serialized data are not mixed up.
+    # Bytes, JSON and serialized data are not mixed up.
     message = message_with(body)
     back = read(write(message))
     assert same_message(back, message)

@@ -1,4 +1,4 @@
-"""Bytes from anybody: a message or a DecodeError with a hint, never anything else (S0-078)."""
+"""Untrusted bytes: decoding returns a message or raises a DecodeError with a hint, never anything else."""
 
 import tracemalloc
 from collections.abc import Callable

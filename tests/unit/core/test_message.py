@@ -1,4 +1,4 @@
-"""The envelope (S0-036, S0-037, X-46, design A2)."""
+"""The envelope."""
 
 import pytest
 
@@ -11,7 +11,6 @@ from unibus.errors import HeaderInvalid, PriorityInvalid, UsageError
 
 
 def test_a_new_message_has_the_defaults() -> None:
-    # S0-037
     message = Message.new("orders", {"n": 1})
     assert message.channel == "orders"
     assert message.body == {"n": 1}

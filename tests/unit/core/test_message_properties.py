@@ -1,4 +1,4 @@
-"""The cold part: what copies share and what encoders may rely on."""
+"""The properties of a message: what copies share and what encoders may rely on."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Authorization rules are checked data that keeps its keys to itself."""
+"""Authorization rules are checked data that never reveals its keys."""
 
 import base64
 import dataclasses

@@ -1,4 +1,4 @@
-"""Rule actions: what SET and REMOVE do, statement after statement, and what they refuse."""
+"""Rule actions: what SET and REMOVE do, statement after statement, and what they reject."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""The four filters: what they take, what they refuse, and that nothing but EvaluationError comes out of `matches`."""
+"""The four filters: what they match, what they reject, and that `matches` raises nothing but EvaluationError."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

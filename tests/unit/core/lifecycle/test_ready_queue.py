@@ -1,4 +1,4 @@
-"""The line: against a sorted list, with messages that go, come back, and stand there twice."""
+"""The ready queue against a sorted list, with messages that are removed, requeued, and queued twice."""
 
 import random
 
@@ -10,7 +10,7 @@ from unibus.core.lifecycle.state.states import ACTIVE, GONE, LOCKED
 
 @pytest.mark.parametrize("by_priority", [True, False])
 @pytest.mark.parametrize("seed", range(5))
-def test_it_hands_out_what_a_sorted_list_hands_out(by_priority: bool, seed: int) -> None:
+def test_it_delivers_in_the_order_of_a_sorted_list(by_priority: bool, seed: int) -> None:
     chance = random.Random(seed)
     waiting = ReadyQueue(by_priority)
     held: list[ReadyItem] = []
