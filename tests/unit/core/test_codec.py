@@ -64,7 +64,7 @@ def test_each_text_field_comes_back_on_its_own(write: Encode, read: Decode, name
 
 @BOTH
 @pytest.mark.parametrize("name", ["sequence", "expires_ns", "delivery_count"])
-def test_a_place_without_a_cold_part_makes_none(write: Encode, read: Decode, name: str) -> None:
+def test_a_place_without_properties_makes_none(write: Encode, read: Decode, name: str) -> None:
     message = message_with("body")
     setattr(message, name, 7)
     back = read(write(message))
@@ -356,7 +356,7 @@ def test_what_could_not_be_read_is_not_written(write: Encode, read: Decode, fiel
 
 @BOTH
 @pytest.mark.parametrize("field", ["ttl_ns", "scheduled_at_ns"])
-def test_negative_times_of_the_cold_part_are_not_written(write: Encode, read: Decode, field: str) -> None:
+def test_negative_times_of_the_properties_are_not_written(write: Encode, read: Decode, field: str) -> None:
     message = message_with(subject="s")
     setattr(message.properties, field, -1)
     with pytest.raises(SerializationFailed):

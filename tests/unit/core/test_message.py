@@ -25,7 +25,7 @@ def test_the_body_is_the_very_object() -> None:
     assert Message.new("c", body).body is body
 
 
-def test_the_cold_part_is_made_when_it_is_needed() -> None:
+def test_the_properties_are_created_when_they_are_needed() -> None:
     message = Message.new("c")
     assert message.properties is None
     texts = (
@@ -48,7 +48,7 @@ def test_the_cold_part_is_made_when_it_is_needed() -> None:
     assert message.properties is None  # Reading made nothing.
 
 
-def test_cold_fields_are_read_by_their_names() -> None:
+def test_properties_are_read_by_their_names() -> None:
     message = Message.new("c").with_fields(
         {
             "type": "t",
@@ -164,7 +164,7 @@ def test_same_message_sees_every_difference(change: str) -> None:
     assert not same_message(changed(change), changed(""))
 
 
-def test_an_empty_cold_part_is_no_difference() -> None:
+def test_empty_properties_are_no_difference() -> None:
     assert same_message(restored("i", "c", None, 1, MessageProperties()), restored("i", "c", None, 1, None))
 
 

@@ -110,9 +110,10 @@ class Backfill:
             properties = decode(change.data).properties
             ttl_ns = 0 if properties is None else properties.ttl_ns
             left_ns = change.at_ns + ttl_ns - now_ns if ttl_ns else 0
-            if left_ns >= 0:
-                routed = RoutedMessage(change.who, change.priority, left_ns)
-                routed.data = change.data
-                routed.dedup_key = None if properties is None else properties.dedup_key
-                copies += arrive_by_rules(state, subscription, routed, now_ns)
+            if ttl_ns and left_ns <= 0:
+                continue  # Expired. A ttl of 0 would mean that it never expires.
+            routed = RoutedMessage(change.who, change.priority, left_ns)
+            routed.data = change.data
+            routed.dedup_key = None if properties is None else properties.dedup_key
+            copies += arrive_by_rules(state, subscription, routed, now_ns)
         return copies

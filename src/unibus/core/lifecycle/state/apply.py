@@ -381,10 +381,9 @@ def _apply_activated(state: StoreState, change: Activated) -> None:
 
 def _apply_end(state: StoreState, change: _End, name: str) -> None:
     entry = _find_message(state, change.entity, change.sequence, name)
-    if entry is None:
-        return
-    leave(state, entry)
-    remove(state, entry)
+    if entry is not None:
+        leave(state, entry)
+        remove(state, entry)
 
 
 def _find_message(state: StoreState, entity: int, sequence: int, change: str) -> StoredMessage | None:
@@ -424,8 +423,7 @@ def _apply_session_change(state: StoreState, change: SessionTaken | SessionLeft 
         session.until_ns = 0
         session.consumer = ""  # A snapshot does not store it for an unlocked session either.
     else:
-        if change.state is not None:
-            state.weight += len(change.state)
+        state.weight += len(change.state or b"")
         set_session_state(entity, session, change.state, 0 if change.state is None else change.at_ns)
     refresh_ready(state, entity, session)
     delete_empty_session(state, entity, session)
