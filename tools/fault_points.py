@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-PACKAGES = ("core/life/", "stores/")
+PACKAGES = ("core/lifecycle/", "stores/")
 """Where an exception between a decision and its answer could come from."""
 
 HOOK = '''"""Called at the beginning of every function that has a point. Only in packages that are built for tests."""

@@ -1,4 +1,4 @@
-"""`python -m unibus` is `unibus`, for when the script is not on the path."""
+"""`python -m unibus` runs the command `unibus`, for environments where the script is not on the path."""
 
 from unibus.cli.main import app
 

@@ -1,8 +1,9 @@
-"""Time as an argument.
+"""The clock that the bus, the stores and the servers read, so that a test can replace it.
 
-Rules take `now`; only the shells hold a clock, and they hold this one or the virtual clock of
-`unibus.testing`. Wall time stamps messages; monotonic time measures delays, so that a changed
-system clock never fires a timer early. Whoever moves the time fires the timers: so a clock may bring its own.
+The rules in `core` take the time as an argument. Only the packages that do I/O hold a clock: this one, or the virtual
+clock of `unibus.testing`. Wall time stamps messages. Monotonic time measures delays, so that a changed system clock
+never runs a timer early. A clock whose time does not pass by itself runs the timers that its own moves make due, so a
+clock may provide the timers too.
 """
 
 import time
@@ -11,17 +12,17 @@ from typing import Protocol
 
 
 class Timers(Protocol):
-    """Calls that are due later, for one bus."""
+    """The scheduled calls of one bus."""
 
     def after(self, delay_ns: int, action: Callable[[], None]) -> None:
-        """Call the action once, not before the delay is over. The action must be quick and must not raise."""
+        """Call the action once, not before the delay has passed. The action must be quick and must not raise."""
 
     def stop(self) -> None:
-        """Forget what is not due yet."""
+        """Cancel every call that is not due yet."""
 
 
 class Clock:
-    """Two readings, as plain callables so that the hot path calls the C function itself."""
+    """Wall and monotonic time, as plain callables so that the hot path calls the C function itself."""
 
     def __init__(
         self,
@@ -32,9 +33,9 @@ class Clock:
         self.monotonic_ns = monotonic_ns
 
     def timers(self, is_resting: Callable[[], bool]) -> Timers | None:
-        """Timers for one bus; None where time passes by itself, so that a thread can sleep until they are due.
+        """Timers for one bus. None where time passes by itself: then the bus sleeps in a thread until a timer is due.
 
-        `is_resting` tells whether nothing happens on that bus until a timer fires.
+        `is_resting` returns whether the bus is idle until its next timer.
         """
         return None
 

@@ -1,6 +1,6 @@
-"""Numbers of things in texts that people read: "1 message", "2 messages", "1,234 messages".
+"""Counts in texts for people: "1 message", "2 messages", "1,234 messages".
 
-It is a base module, because every package writes such texts: logs, errors, the output of commands.
+A base module, because every package writes such texts: logs, errors, the output of commands.
 """
 
 

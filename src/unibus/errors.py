@@ -1,14 +1,16 @@
-"""Every error that unibus raises on purpose, in one tree.
+"""Every error that unibus raises on purpose, in one tree under `BusError`.
 
-Errors are part of the interface: each has a stable `code` that programs may match, says whether the same
-call may succeed later (`retryable`), and carries a `hint` that tells a person what to do about it.
-An error from `publish` means that nothing was delivered and nothing will be; publish errors are also
-`RuntimeError`s, as the first users of this interface expect.
+Errors are part of the interface. Each class has a stable `code` that programs may match, and `retryable`, which says
+whether the same call may succeed later without a change. Each instance has `what` (which value was wrong, and how) and
+a `hint` (what to do). The docstring of a class says when it is raised and what the caller can do.
+
+An error from `publish` or `send` means that the message was not accepted and is never delivered. Those errors are also
+`RuntimeError`s, so a caller may catch them without importing unibus.
 """
 
 
 class BusError(Exception):
-    """The root of the tree. `str()` gives what happened, followed by the hint."""
+    """The root of the tree: catch it to catch every error of unibus. `str()` is `what`, followed by the hint."""
 
     code: str = "bus_error"
     retryable: bool = False
@@ -19,46 +21,54 @@ class BusError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The default would call the class with the joined text, and repeat the hint.
+        # The default passes the joined text to the class, so a pickled copy would repeat the hint.
         return (type(self), (self.what, self.hint), self.__dict__)
 
 
 class UsageError(BusError, ValueError):
-    """The call itself is wrong; repeating it cannot help."""
+    """The call itself is wrong: a value, a type or a combination of arguments. Repeating it cannot help; correct the
+    call."""
 
     code = "usage"
 
 
 class NameInvalid(UsageError):
+    """Raised for the name of a channel, queue, topic, subscription or rule that is empty, too long or has characters
+    that are not allowed. Choose another name: the hint says which rule was broken."""
+
     code = "name_invalid"
 
 
 class PriorityInvalid(UsageError):
-    """A priority outside 0–255, or not a whole number."""
+    """Raised for a priority that is not a whole number from 0 to 255. Lower is more urgent; `Priority` names five
+    levels."""
 
     code = "priority_invalid"
 
 
 class ConfigInvalid(UsageError):
-    """A setting that is unknown or out of its range, for instance an unknown drop_policy."""
+    """Raised for a setting that is unknown or out of its range, for instance an unknown `drop_policy`. Correct the
+    setting."""
 
     code = "config_invalid"
 
 
 class HandlerInvalid(UsageError, TypeError):
-    """A handler that cannot be called, or whose parameters cannot be filled."""
+    """Raised by `subscribe` for a handler that cannot be called, or whose parameters the bus cannot fill. Pass a
+    function that takes the message, its body, or both."""
 
     code = "handler_invalid"
 
 
 class HeaderInvalid(UsageError):
-    """A header whose name or value no encoding can carry."""
+    """Raised for a header whose name or value no encoding can write. Convert the value, or put it into the body."""
 
     code = "header_invalid"
 
 
 class FilterInvalid(UsageError):
-    """A filter or rule action that is not in the language. `position` counts characters from 0."""
+    """Raised for a filter or rule action that cannot be parsed. Correct the text at `position`, a count of characters
+    from 0."""
 
     code = "filter_invalid"
 
@@ -68,66 +78,76 @@ class FilterInvalid(UsageError):
 
 
 class EvaluationError(BusError):
-    """A filter or rule action that has no result for this message: a division by zero, a number beyond its type."""
+    """Raised where a filter or rule action has no result for one message: a division by zero, a number beyond its type.
+    Make the expression safe for such messages, or correct the message."""
 
     code = "evaluation_error"
 
 
 class SubscriptionLimit(BusError):
-    """One peer holds as many patterns as a peer may."""
+    """Raised when one peer subscribes to more patterns than a peer may have. Unsubscribe from some, or use wider
+    patterns."""
 
     code = "subscription_limit"
 
 
 class ChannelExists(BusError):
-    """`create_channel` for a name that exists with other settings, or differs from one only by case."""
+    """Raised by `create_channel` for a name that exists with other settings, or that differs from one only by case. Use
+    the existing channel, or choose another name."""
 
     code = "channel_exists"
 
 
 class StoreUnavailable(BusError):
-    """The store that the URL names is not built into this version, or cannot be opened."""
+    """Raised when the store that the URL names cannot be opened, or is not supported by this version. Check the URL,
+    the path and the permissions."""
 
     code = "store_unavailable"
 
 
 class BusClosed(BusError, RuntimeError):
+    """Raised by every call on a bus that was closed, or that closes. Open a new bus."""
+
     code = "bus_closed"
 
 
 class BusForked(BusError, RuntimeError):
-    """The bus was opened by the parent of this process and is the parent's alone. Nothing was done."""
+    """Raised in a forked child for a bus that the parent process opened. Nothing was done: open a bus in the child."""
 
     code = "bus_forked"
 
 
 class LoopMismatch(BusError, RuntimeError):
-    """A call that would block the very event loop it is waiting for."""
+    """Raised for a blocking call on the event loop that has to run its result: it would wait for itself. Await the
+    async form, or call from another thread."""
 
     code = "loop_mismatch"
 
 
 class RequestTimeout(BusError, TimeoutError):
-    """No reply arrived in time. The request may still be handled later."""
+    """Raised by `request` when no reply arrived in time. The request may still be handled later: make its handler
+    idempotent before you try again."""
 
     code = "request_timeout"
     retryable = True
 
 
 class RequestFailed(BusError, RuntimeError):
-    """The handler of a request raised until its attempts were used up; the request is a dead letter now."""
+    """Raised by `request` when the handler failed on every attempt. The request is in the dead-letter queue: correct
+    the cause, then retry it from there."""
 
     code = "request_failed"
 
 
 class PublishError(BusError, RuntimeError):
-    """The message was not accepted and will never be delivered."""
+    """The base of the errors of `publish` and `send`: the message was not accepted and is never delivered."""
 
     code = "publish_error"
 
 
 class QueueFull(PublishError):
-    """No room under the channel's `max_queue_size`. `item` is what was refused, given back to the caller."""
+    """Raised when the channel holds `max_queue_size` messages. Try again later, add handlers, or change the
+    `drop_policy`. `item` is the rejected message."""
 
     code = "queue_full"
     retryable = True
@@ -138,7 +158,7 @@ class QueueFull(PublishError):
 
 
 class RateLimited(PublishError):
-    """The channel's token bucket is empty. `retry_after_s` tells when one token will be there."""
+    """Raised when the rate limit of the channel is used up. Try again after `retry_after_s` seconds."""
 
     code = "rate_limited"
     retryable = True
@@ -149,43 +169,52 @@ class RateLimited(PublishError):
 
 
 class ChannelNotFound(PublishError, LookupError):
-    """With `strict=True` nothing is made on the fly; the channel has to be created first."""
+    """Raised on a bus with `strict=True` for a channel that does not exist. Create it first, with `create_channel`."""
 
     code = "channel_not_found"
 
 
 class MessageTooLarge(PublishError):
+    """Raised for a message beyond the size limit of its entity or of the protocol. Send less, or send a reference to
+    the data."""
+
     code = "message_too_large"
 
 
 class SerializationFailed(PublishError):
-    """The payload cannot be written in the encoding that was asked for."""
+    """Raised when the payload cannot be written in the requested encoding. Use the types that the hint names, or send
+    bytes."""
 
     code = "serialization_failed"
 
 
 class DuplicateMessage(PublishError):
-    """The same id or dedup key was accepted within the window, and the caller asked for an error."""
+    """Raised when the same id or dedup key was accepted within the dedup window, and the caller asked for an error. The
+    first message is accepted: nothing has to be done."""
 
     code = "duplicate_message"
 
 
 class DecodeError(BusError, ValueError):
-    """Bytes from outside that are no message of ours. Nothing was changed by reading them."""
+    """Raised for bytes from outside that are not a unibus message. Nothing was changed; check where the bytes come
+    from."""
 
     code = "decode_error"
 
 
 class CloudEventInvalid(DecodeError):
-    """What came as a CloudEvent is none, or none of version 1.0. Nothing was changed by reading it."""
+    """Raised for input that is not a CloudEvent of version 1.0. Nothing was changed; correct the attribute that the
+    text names."""
 
     code = "cloudevent_invalid"
 
 
 class AtomInvalid(DecodeError):
-    """An administration document that is no XML, or not the Atom entry of a queue, topic, subscription or rule.
+    """Raised for an administration document that is not XML, or not the Atom entry of a queue, topic, subscription or
+    rule.
 
-    `line` and `column` count from 1; 0 where the document as a whole is meant. Nothing was changed by reading it.
+    `line` and `column` count from 1; they are 0 if the document as a whole is wrong. Nothing was changed; correct the
+    document there.
     """
 
     code = "atom_invalid"
@@ -197,13 +226,14 @@ class AtomInvalid(DecodeError):
 
 
 class ExtraMissing(BusError, ImportError):
-    """A feature that needs a package which is not installed. The hint names the extra that brings it."""
+    """Raised by a feature that needs a package which is not installed. Install the extra that the hint names."""
 
     code = "extra_missing"
 
 
 class PayloadMismatch(BusError, TypeError):
-    """The payload does not fit the type that the handler's annotation asks for."""
+    """Raised when the payload cannot be converted to the type that the handler's annotation names. Correct the
+    publisher or the annotation."""
 
     code = "payload_mismatch"
 
@@ -212,107 +242,117 @@ class PayloadMismatch(BusError, TypeError):
 
 
 class EntityNotFound(PublishError, LookupError):
-    """No queue, topic or subscription of that name. Nothing was changed."""
+    """Raised when no queue, topic, subscription or rule has that name. Nothing was changed; create it first."""
 
     code = "entity_not_found"
 
 
 class EntityExists(BusError):
-    """The name is taken, by an entity of another kind or with other settings."""
+    """Raised when the name is used by an entity of another kind or with other settings. Choose another name, or update
+    the entity."""
 
     code = "entity_exists"
 
 
 class EntityDisabled(PublishError):
-    """Somebody has set the status of the entity so that nobody sends to it, or nobody receives. Nothing was changed."""
+    """Raised when the status of the entity disables sending or receiving. Nothing was changed; set the status to
+    Active."""
 
     code = "entity_disabled"
 
 
 class QuotaExceeded(PublishError):
-    """The entity holds as many messages or bytes as its settings allow. Nothing was stored."""
+    """Raised when the entity holds as many messages or bytes as its settings allow. Nothing was stored; receive some of
+    its backlog, or raise the limit."""
 
     code = "quota_exceeded"
     retryable = True
 
 
 class SessionRequired(PublishError):
-    """The entity works by sessions: the message needs a session id, the receiver an accepted session."""
+    """Raised by an entity with sessions for a message without a session id, or for a receiver without a session. Pass
+    `session_id=`, or accept a session."""
 
     code = "session_required"
 
 
 class SessionNotAllowed(BusError):
-    """A session was asked of an entity that has none."""
+    """Raised when a session is requested from an entity that has none. Receive without one, or create the entity with
+    `requires_session`."""
 
     code = "session_not_allowed"
 
 
 class SessionLocked(BusError):
-    """Another receiver holds the session."""
+    """Raised when another receiver holds the lock of the session. Try again later, or accept any free session."""
 
     code = "session_locked"
     retryable = True
 
 
 class SessionNotFound(BusError, LookupError):
-    """No session with messages is free, or none came within the time-out."""
+    """Raised when no unlocked session has messages, or none got one within the time-out. Try again later."""
 
     code = "session_not_found"
     retryable = True
 
 
 class LockLost(BusError):
-    """The lock has ended, or was never this one: the message may be with somebody else. Nothing was changed."""
+    """Raised when the lock has expired, or the token was never the message's lock. Nothing was changed: the message is
+    redelivered, perhaps to another receiver. Do not settle it again; renew earlier, or lengthen the lock duration."""
 
     code = "lock_lost"
 
 
 class SessionLockLost(LockLost):
-    """The same for the lock on a session."""
+    """Raised when the lock on a session has expired or was released. Nothing was changed; accept the session again."""
 
     code = "session_lock_lost"
 
 
 class MessageNotFound(BusError, LookupError):
-    """The entity has no such message in the state that the call needs."""
+    """Raised when the entity has no such message in the state that the call needs. It may be settled or expired
+    already: peek to see its state."""
 
     code = "message_not_found"
 
 
 class PositionMoved(BusError):
-    """A named position does not stand where the caller believes. The batch was refused: it has had its effect before,
-    or somebody else does the same work."""
+    """Raised when a named position is not at the value that the caller expected. Nothing of the batch was applied: it
+    was applied before, or another process does the same work. Read the position again."""
 
     code = "position_moved"
 
 
 class TransactionInvalid(BusError, RuntimeError):
-    """The transaction is over, or cannot hold what it was given."""
+    """Raised for a transaction that has ended, or for an operation that a transaction cannot contain. Open a new one,
+    or do the operation outside."""
 
     code = "transaction_invalid"
 
 
 class JobNotFound(BusError, LookupError):
-    """No job of a server has that number; it may have ended so long ago that it is no longer listed."""
+    """Raised when a server has no job with that number. An ended job is listed for a limited time only; list the
+    jobs."""
 
     code = "job_not_found"
 
 
 class JobEnded(BusError):
-    """The job is done or cancelled, and never changes again. Nothing was changed."""
+    """Raised for a change to a job that is done or cancelled. Nothing was changed; create a new job."""
 
     code = "job_ended"
 
 
 class QueryInvalid(UsageError):
-    """SQL that is no query over messages: a mistake in it, or something other than reading. Nothing was run."""
+    """Raised for SQL that is wrong, or that does anything but read messages. Nothing was run; correct the query."""
 
     code = "query_invalid"
 
 
 class QueryStopped(BusError):
-    """A query that reached one of its limits: time, memory, or the size of a value."""
+    """Raised when a query reaches one of its limits: time, memory, or the size of a value. Narrow the query, or raise
+    the limit."""
 
     code = "query_stopped"
 
@@ -321,19 +361,20 @@ class QueryStopped(BusError):
 
 
 class AccessRefused(BusError):
-    """The family of both: nothing was done. The text never tells which rules, keys or entities there are."""
+    """The base of both access errors: nothing was done. The text never reveals which rules, keys or entities exist."""
 
     code = "access_refused"
 
 
 class Unauthorised(AccessRefused):
-    """Nobody vouches for the caller: no token, a broken, forged or expired one, or a rule that does not hold here."""
+    """Raised when the caller is not authenticated: no token, a malformed, forged or expired one, or one of a rule that
+    is not valid here. Get a new token; check the key and the clock."""
 
     code = "unauthorised"
 
 
 class Forbidden(AccessRefused):
-    """The token is genuine, and does not grant this right on this entity."""
+    """Raised when the token is genuine, but does not grant this right on this entity. Use a rule that grants it."""
 
     code = "forbidden"
 
@@ -342,7 +383,8 @@ class Forbidden(AccessRefused):
 
 
 class StoreBusy(StoreUnavailable):
-    """Another process owns the store, or this one has it open already. The message names it, and so does `holder`."""
+    """Raised when another process owns the store, or this process has it open already. Close it there, or connect to
+    that process; the message and `holder` name it."""
 
     code = "store_busy"
     retryable = True
@@ -353,7 +395,7 @@ class StoreBusy(StoreUnavailable):
 
 
 class StoreVersion(StoreUnavailable):
-    """A newer version of unibus wrote the store; this one leaves it alone."""
+    """Raised for a store that a newer version of unibus wrote. Nothing was changed; upgrade unibus."""
 
     code = "store_version"
 
@@ -364,20 +406,23 @@ DAMAGED_HINT = (
 
 
 class StoreDamaged(StoreUnavailable):
-    """What was read is not what was written. It is named, and never served."""
+    """Raised when the data read is not the data written. The text names the damage, and damaged data is never
+    delivered. Run `unibus check`, then `unibus repair`."""
 
     code = "store_damaged"
 
 
 class StoreFull(PublishError):
-    """The disk of the store is full. Nothing of the call was stored; what is stored can still be received."""
+    """Raised when the disk of the store is full. Nothing of the call was stored, and stored messages can still be
+    received. Free space, then try again."""
 
     code = "store_full"
     retryable = True
 
 
 class StoreFailed(BusError, OSError):
-    """The store could not write. Whether the last calls took effect is unknown until it has been opened again."""
+    """Raised when the store could not write. Whether the last calls took effect is unknown: correct the cause and open
+    the store again, which recovers what was committed."""
 
     code = "store_failed"
 
@@ -386,32 +431,37 @@ class StoreFailed(BusError, OSError):
 
 
 class PortUnavailable(BusError, OSError):
-    """The address that a server should listen on is taken, not allowed, or not of this machine. Nothing was started."""
+    """Raised when the address that a server should listen on is in use, not permitted, or not of this machine. Nothing
+    was started; choose another address, or end the other program."""
 
     code = "port_unavailable"
 
 
 class ServerUnavailable(StoreUnavailable):
-    """A server that cannot be reached, or that gave no answer. Nothing was changed by the call."""
+    """Raised when a server cannot be reached, or did not answer. Nothing was changed; start it, or check the
+    address."""
 
     code = "server_unavailable"
     retryable = True
 
 
 class ServerError(BusError):
-    """A server refused with a code that this version does not know, or failed by itself."""
+    """Raised when a server rejects a request with a code that this version does not know, or fails itself. Read the log
+    of the server; the versions may differ."""
 
     code = "server_error"
 
 
 class AnswerInvalid(BusError):
-    """What came back is no answer of a unibus server, or not a whole one. Nothing of it was used."""
+    """Raised when a response is not that of a unibus server, or is incomplete. Nothing of it was used; check the
+    address and any proxy between the two."""
 
     code = "answer_invalid"
 
 
 class OutcomeUnknown(BusError):
-    """A server has the request, and its answer was lost: whether it was carried out is not known."""
+    """Raised when a server received the request and the connection was lost before its response. The request may have
+    been applied: check before you repeat it, or repeat it with the same message id."""
 
     code = "outcome_unknown"
 
@@ -420,20 +470,23 @@ class OutcomeUnknown(BusError):
 
 
 class CaptureBusy(BusError):
-    """Another process captures into the directory. Nothing was changed."""
+    """Raised when another process captures into the directory. Nothing was changed; use another directory, or end the
+    other process."""
 
     code = "capture_busy"
     retryable = True
 
 
 class CaptureMismatch(BusError):
-    """The store is not the one whose history the directory holds. Nothing was written."""
+    """Raised when the directory holds the history of another store. Nothing was written; use a directory for each
+    store."""
 
     code = "capture_mismatch"
 
 
 class CaptureDamaged(BusError):
-    """A capture directory is not what was written: its manifest, or a segment. It is named, and never served.
+    """Raised when the manifest or a segment of a capture directory is not what was written. Damaged data is never used;
+    the text names the file.
 
     `reason` is one word for programs: missing, size, crc, unreadable, schema or manifest.
     """
@@ -446,7 +499,8 @@ class CaptureDamaged(BusError):
 
 
 class DomainTaken(UsageError):
-    """Two sources of one lake have the same domain: their messages could not be told apart."""
+    """Raised when two sources of one lake have the same domain: their messages could not be distinguished. Give each
+    source its own domain."""
 
     code = "domain_taken"
 
@@ -455,44 +509,49 @@ class DomainTaken(UsageError):
 
 
 class LakeError(BusError):
-    """The family of what can go wrong with a lake. What was committed stays as it was."""
+    """The base of the errors of a lake. What was committed stays as it was."""
 
     code = "lake_error"
 
 
 class LakeBusy(LakeError):
-    """Another process works on the lake. The message names it; nothing was changed."""
+    """Raised when another process works on the lake. Nothing was changed; wait for the process that the message
+    names."""
 
     code = "lake_busy"
     retryable = True
 
 
 class LakeMismatch(LakeError):
-    """A source holds less than the lake has read of its domain: it is another history. Nothing was read."""
+    """Raised when a source holds less than the lake has already read of its domain: it is another history. Nothing was
+    read; give the source another domain, or restore the right one."""
 
     code = "lake_mismatch"
 
 
 class LakeIncomplete(LakeError):
-    """A batch or a rebuild stopped half way, or a file of a table is lost. The hint tells how it goes on."""
+    """Raised when a batch or a rebuild stopped before its end, or a file of a table is missing. The hint says how to
+    continue."""
 
     code = "lake_incomplete"
 
 
 class JobFailed(LakeError):
-    """A job of Spark ended with an error. Nothing of its batch counts; running again does it once."""
+    """Raised when a Spark job ends with an error. Nothing of its batch was committed: run it again."""
 
     code = "job_failed"
     retryable = True
 
 
 class WorkerLost(JobFailed):
-    """A Python worker of Spark ended while it worked, again and again. Nothing of the batch counts."""
+    """Raised when a Python worker of Spark ends repeatedly during a job. Nothing of the batch was committed; give the
+    workers more memory, then run it again."""
 
     code = "worker_lost"
 
 
 class SparkLost(JobFailed):
-    """The Java machine of Spark ended while it worked: a new session is needed. Nothing of the batch counts."""
+    """Raised when the Java process of Spark ends during a job. Nothing of the batch was committed; start a new session,
+    then run it again."""
 
     code = "spark_lost"

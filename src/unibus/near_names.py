@@ -1,7 +1,7 @@
-"""Hints for names that do not exist: the known name that is nearest, or else all of them.
+"""Hints for unknown names: the most similar known name, or else all known names.
 
-It is a base module, because settings, options and fields of every package are given by name. What people call a thing
-elsewhere (`retries`, `workers`) is seldom spelt like our name for it, so such words are a table of the caller: `meant`.
+A base module, because settings, options and fields of every package are given by name. The words of other libraries
+(`retries`, `workers`) are seldom spelt like the names here, so the caller passes a table of them: `meant`.
 """
 
 import difflib
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 
 def near_name(name: str, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str:
-    """The name that was probably meant; "" where none is near."""
+    """The name that was probably meant; "" if none is similar."""
     if meant is not None and name in meant:
         return meant[name]
     close = difflib.get_close_matches(name, list(known), 1)
@@ -17,7 +17,7 @@ def near_name(name: str, known: Iterable[str], meant: Mapping[str, str] | None =
 
 
 def hint_for_name(name: str, known: Iterable[str], otherwise: str = "", meant: Mapping[str, str] | None = None) -> str:
-    """The hint of an error about an unknown name. `otherwise` is given where none is near; without it all names are."""
+    """The hint of an error about an unknown name. If no name is similar: `otherwise`, or without it all known names."""
     names = sorted(known)
     near = near_name(name, names, meant)
     if near:

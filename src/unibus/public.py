@@ -1,4 +1,4 @@
-"""The public names, which are those of `unibus` itself. Nothing inside imports this module."""
+"""The public names of the package, which `unibus` exports. No other module of the package imports this one."""
 
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.process_bus import (
@@ -30,6 +30,7 @@ from unibus.bus.queues.received import Received, SyncReceived
 from unibus.bus.queues.receivers import SessionReceiver, SyncSessionReceiver
 from unibus.bus.queues.transactions import Transaction
 from unibus.bus.settings import BusConfig, ChannelConfig
+from unibus.core.codec.serializer import MessageSerializer, create_serializer
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.payload import Payload, SerializationFormat, Serialized
 from unibus.core.envelope.priority import Priority
@@ -119,6 +120,7 @@ __all__ = [
     "MessageId",
     "MessageMeta",
     "MessageNotFound",
+    "MessageSerializer",
     "MessageTooLarge",
     "MessageTrace",
     "Pattern",
@@ -172,6 +174,7 @@ __all__ = [
     "TransactionInvalid",
     "TrueFilter",
     "configure_message_bus",
+    "create_serializer",
     "from_cloudevent",
     "from_cloudevent_binary",
     "get_message_bus",

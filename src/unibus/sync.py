@@ -1,4 +1,4 @@
-"""The bus for synchronous programs: `from unibus.sync import MessageBus`."""
+"""The bus for synchronous programs, which have no event loop: `from unibus.sync import MessageBus`."""
 
 from unibus.bus.api.sync_bus import SyncMessageBus as MessageBus
 

@@ -42,7 +42,7 @@ PIECES = [
     b"\x00",
     b"\xff\xfe",
 ]
-# Characters that XML can hold. A text of white space alone cannot be told from none where it is stripped.
+# Characters that XML can represent. A text of white space alone cannot be distinguished from none where it is stripped.
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"), max_size=20)
 NAME = st.text("abcXYZ019._-", min_size=1, max_size=8)
 VALUES = st.tuples(NAME, st.none() | TEXT).map(lambda two: TypedValue(*two))

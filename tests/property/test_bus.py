@@ -1,4 +1,4 @@
-"""What must hold on the bus whatever happens (X-01, X-02, X-07, X-15)."""
+"""Invariants of the bus under random operations."""
 
 import heapq
 
@@ -38,7 +38,7 @@ X07_STEPS = st.lists(
 def test_an_error_means_never_delivered_and_its_retry_is_delivered_once(
     steps: list[tuple[str, int]], burst: int, bound: int, keyed: bool
 ) -> None:
-    # X-07: duplicates are known by id (or key), the rate and the queue are small, every refusal is tried again.
+    # Duplicates are known by id (or key), the rate and the queue are small, every refusal is tried again.
     time = HandClock()
     bus = SyncMessageBus(clock=time.clock(), idempotency_ttl=None if keyed else 3600.0)
     bus.create_channel("c", max_queue_size=bound, rate_limit_per_sec=2, rate_limit_burst=burst)
@@ -94,7 +94,7 @@ def test_an_error_means_never_delivered_and_its_retry_is_delivered_once(
 def test_many_are_admitted_to_every_group_or_to_none(
     batches: list[list[int]], bound: int, limited: bool, policy: str
 ) -> None:
-    # X-07 with several groups, one of them with a filter: an error leaves every backlog as it was.
+    # Several groups, one of them with a filter: an error leaves every backlog as it was.
     time = HandClock()
     bus = SyncMessageBus(clock=time.clock())
     rate = {"rate_limit_per_sec": 1, "rate_limit_burst": 7} if limited else {}
@@ -132,7 +132,7 @@ def test_many_are_admitted_to_every_group_or_to_none(
 def test_hand_over_is_exactly_by_priority_and_sequence_with_failures_put_back(
     first: list[int], later: dict[int, list[int]], failures: set[int]
 ) -> None:
-    # X-01, X-15: some deliveries fail and go back to their place, some publish more while they run.
+    # Some deliveries fail and go back to their place, some publish more while they run.
     bus = SyncMessageBus(worker_count=1)
     bus.create_channel("c", max_queue_size=0)
     seen: list[tuple[int, int]] = []
@@ -170,7 +170,7 @@ def test_hand_over_is_exactly_by_priority_and_sequence_with_failures_put_back(
 @settings(max_examples=150, deadline=None)
 @given(priorities=st.lists(st.integers(0, 4), max_size=40), bound=st.integers(1, 5), taken=st.sets(st.integers(0, 40)))
 def test_drop_old_pushes_out_as_the_model_does(priorities: list[int], bound: int, taken: set[int]) -> None:
-    # X-02: the least urgent class, the oldest of it, and never something more urgent than the newcomer.
+    # The least urgent class, the oldest of it, and never something more urgent than the newcomer.
     bus = SyncMessageBus()
     bus.create_channel("c", max_queue_size=bound, drop_policy="drop_old")
     waiting: list[tuple[int, int]] = []

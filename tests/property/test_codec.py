@@ -1,4 +1,4 @@
-"""Encodings under random messages and random bytes (X-08, S0-078).
+"""Encodings under random messages and random bytes.
 
 Equality alone would not notice that True became 1 or a Decimal a float, so `identical` compares types as well.
 """
@@ -15,8 +15,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.same_message import same_message
 from unibus.core.codec.codec import decode, decode_json, encode, encode_json
-from unibus.core.envelope.message import Message, restored, same_message
+from unibus.core.envelope.message import Message, restored
 from unibus.core.envelope.message_properties import TEXT_FIELDS, Int32, MessageProperties
 from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.errors import DecodeError

@@ -1,4 +1,5 @@
-"""Filters against three-valued logic written out plainly, printing against reading, the index against asking all."""
+"""Filters against three-valued logic written out plainly, printing against reading, the index against evaluating
+all."""
 
 import decimal
 import math
@@ -136,7 +137,7 @@ UNKNOWN = None
 
 
 class Reference:
-    """Evaluates a tree. `failed` tells that some part, needed or not, has no value."""
+    """Evaluates a tree. `failed` says that some part, needed or not, has no value."""
 
     def __init__(self, message: Message, lenient: bool) -> None:
         self.message = message
@@ -548,7 +549,7 @@ def check_random_texts(seed: int, count: int) -> None:
     chance = random.Random(seed)
     texts = [random_text(chance) for _ in range(count)]
     good = sum(map(check_text, texts))
-    assert count / 20 < good < count * 19 / 20, "too few of one kind to tell anything"
+    assert count / 20 < good < count * 19 / 20, "too few of one kind to prove anything"
     for text in texts:
         check_action("SET a = " + text)
 

@@ -1,4 +1,4 @@
-"""The subscription index against a scan of everything that was asked for, with every answer checked after any churn."""
+"""The subscription index against a scan of all subscriptions, with every result checked after random changes."""
 
 from collections import Counter
 
@@ -152,7 +152,6 @@ NEWS = st.one_of(
 def test_only_the_present_epoch_is_heard_in_whatever_order_news_comes(
     news: list[tuple[str, bytes, int, Pattern]], topic: str
 ) -> None:
-    # X-41
     index = SubscriptionIndex()
     peers = PeerTable(index)
     present: dict[bytes, tuple[int, Counter[Pattern]]] = {}

@@ -1,4 +1,4 @@
-"""The strict priority queue against a sorted list (X-01, X-02, X-15)."""
+"""The strict priority queue against a sorted list."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,7 +57,7 @@ class Model:
 def test_every_step_does_what_the_model_does(steps: list[tuple[str, int]], bound: int) -> None:
     queue: PriorityQueue[Item] = PriorityQueue(bound)
     model = Model(bound)
-    out: list[Item] = []  # Taken, and may come back.
+    out: list[Item] = []  # Popped, and may be requeued.
     sequence = 0
     for name, value in steps:
         if name == "push":

@@ -1,7 +1,7 @@
 """Random rules on random subscriptions of a real store give what asking each filter alone gives, copy for copy.
 
 The store finds out by an index over the rules of all subscriptions; the expectation here never heard of one. Rules go
-the whole way: as a setting, as text, read anew in the mode of their subscription, and changed between two messages.
+the whole way: as a setting, as text, parsed again in the mode of their subscription, and changed between two messages.
 """
 
 import math
@@ -88,7 +88,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Plan:
-    """A subscription: its rules at first and later, and what else it is told."""
+    """A subscription: its rules at first and later, and its other settings."""
 
     first: list[Recipe]
     later: list[Recipe]

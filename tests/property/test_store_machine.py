@@ -1,7 +1,7 @@
 """Stores against the model, step by step: sends, settlements, sessions, batches, time, restarts and crashes.
 
-Time stands still but for the steps, and nothing runs in the background: what is due is done by the next verb, at the
-same instant in the store and in the model. A crash is a copy of the files after a step that was answered, opened anew.
+Time only moves by the steps, and nothing runs in the background: what is due is done by the next verb, at the
+same instant in the store and in the model. A crash is a copy of the files after an acknowledged step, opened again.
 """
 
 import shutil
@@ -81,7 +81,7 @@ SENDABLE = ("q", "f", "g", "s", "w", "t")
 QUEUES = ("q", "f", "g", "t/Subscriptions/a", sub_queue("q"), sub_queue("g"), sub_queue("s"))
 WITH_SESSIONS = ("s", "t/Subscriptions/s")
 LOOSE = frozenset({"g", *(sub_queue(name) for name in WORLD)})
-"""Where messages arrive whose locks ended at one instant: which of them is first is nobody's promise."""
+"""Where messages arrive whose locks ended at one instant: which of them is first is not specified."""
 
 names = st.sampled_from(SENDABLE)
 queues = st.sampled_from(QUEUES)
@@ -208,7 +208,7 @@ class Machine(RuleBasedStateMachine):
 
     def post(self, fields: dict[str, Any]) -> ModelSend:
         self.sent += 1
-        # Never two at one instant: which of them would be first in a third entity is nobody's promise.
+        # Never two at one instant: which of them would be first in a third entity is not specified.
         visible_ns = self.now_ns + fields["delay_s"] * SECOND + self.sent if fields["delay_s"] else 0
         text = f"m{self.sent}"
         return ModelSend(
@@ -342,7 +342,7 @@ class Machine(RuleBasedStateMachine):
         try:
             expected = self.model.together(steps, made)
         except BusError:
-            # Which of several errors is told is up to the store.
+            # Which of several errors is raised is up to the store.
             with pytest.raises(BusError):
                 self.run(*commands)
             return
@@ -562,13 +562,13 @@ class MemoryMachine(Machine):
         return EmbeddedStore(self.journal, self.clock, StillTimers())
 
     def teardown(self) -> None:
-        """The changes that were made, played again in their order, make the same state."""
+        """The recorded changes, replayed in their order, make the same state."""
         if hasattr(self, "store"):
             self.store.peek("q", 0, 1).wait(ANSWER_S)
-            played = StoreState(NEVER)
+            replayed = StoreState(NEVER)
             for _, change in self.journal.changes_after(0):
-                replay(played, change)
-            assert picture(played) == picture(self.store._state)
+                replay(replayed, change)
+            assert picture(replayed) == picture(self.store._state)
         super().teardown()
 
 
@@ -619,7 +619,7 @@ MODEST = settings(
 )
 
 
-# Classes of their own: hypothesis keeps one TestCase for each machine, and whoever sets something on that one sets it
+# Classes of their own: hypothesis keeps one TestCase for each machine, and setting something on that one sets it
 # for everybody who runs the machine. Soak does, and is collected in the same run.
 @pytest.mark.unchecked  # Its teardown empties the ready queues, after it has checked more than that.
 class TestMemory(MemoryMachine.TestCase):

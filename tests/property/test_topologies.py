@@ -1,6 +1,6 @@
 """Random topologies against the model: queues, topics, rules with actions, forwards, time, restarts and crashes.
 
-A sample with seeds that never change, so that a failure is one for everybody; `tests/soak/test_topologies.py` draws
+A sample with seeds that never change, so that a failure is the same for everyone; `tests/soak/test_topologies.py` draws
 others. A failure prints the command that repeats it.
 """
 

@@ -1,16 +1,19 @@
-"""Why methods of the hot rooms need no lock when compiled, and how they get one when they run plain.
+"""Atomic methods: why the methods of the hot path need no lock when compiled, and how they get one when not compiled.
 
-A compiled method runs from start to end without giving up the interpreter, as long as it calls nothing
-that is written in Python: the hand-over between threads happens in the bytecode loop, and compiled code
-has none. So "look, then change" is one step, and the queues need no lock on their fast path.
+Compiled. A compiled method runs from start to end without releasing the GIL, as long as it calls nothing that is
+written in Python: the interpreter switches threads in the bytecode loop, and compiled code has none. So "check, then
+change" is one atomic step, and the queues need no lock on their fast path. This needs a GIL; `unibus/__init__.py`
+refuses an interpreter without one (decision 0003).
 
-The same source run plain is interrupted anywhere. There, and only there, `atomic` wraps the named methods
-in one lock for the whole package: what the interpreter's own lock does for the compiled code. One lock
-cannot deadlock with itself, and plain mode is for development, not for speed.
+Plain. The same source run as Python can be interrupted between any two bytecodes. There, and only there, `atomic` wraps
+the named methods in one re-entrant lock for the whole package. One lock cannot deadlock with itself; plain mode is for
+development, not for speed.
 
-Two rules that both modes rest on. An atomic method never calls a handler, a filter or anything else of the user's.
-And before Python 3.12 an allocation may start the cycle collector, which may run anybody's finalizer: so an atomic
-method allocates first, looks after that, and then changes; where that is not possible it takes `LOCK` in both modes.
+Two rules hold in both modes:
+
+1. An atomic method calls no handler, no filter and no other code of the user.
+2. Before Python 3.12 an allocation may start the cycle collector, which may run any finalizer. So an atomic method
+   allocates first, then checks, then changes. Where this order is not possible, it takes `LOCK` in both modes.
 """
 
 import functools
@@ -19,13 +22,13 @@ from _thread import RLock
 from collections.abc import Callable
 from typing import Final
 
-COMPILED: Final = not __file__.endswith((".py", ".pyc"))  # Bytecode without sources is plain Python, too.
+COMPILED: Final = not __file__.endswith((".py", ".pyc"))  # Bytecode without sources is not compiled either.
 
 LOCK: Final = RLock()
 
 
 def atomic(cls: type[object], *names: str) -> None:
-    """Make each named method of `cls` one step as seen by other threads. Does nothing when compiled."""
+    """Make each named method of `cls` atomic for other threads. Does nothing when compiled: see the module."""
     if COMPILED:
         return
     for name in names:
@@ -37,7 +40,8 @@ def _locked(method: Callable[..., object]) -> Callable[..., object]:
     def call(*args: object, **keywords: object) -> object:
         with LOCK:
             collecting = gc.isenabled()
-            gc.disable()  # A finalizer of this very thread would pass the lock.
+            # A finalizer would run in this thread, and the re-entrant lock would not keep it out.
+            gc.disable()
             try:
                 return method(*args, **keywords)
             finally:

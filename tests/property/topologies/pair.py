@@ -59,7 +59,7 @@ class Undecided(Exception):
 
 
 class Pair:
-    """`log` tells what was done, for who reads a failure."""
+    """`log` records the steps, for the reader of a failure."""
 
     def __init__(self, kind: str, chance: Random) -> None:
         self.kind = kind

@@ -424,7 +424,7 @@ def test_a_misspelt_keyword_of_send_gets_a_hint(sync_bus: SyncMessageBus, name: 
 def test_what_is_no_field_is_not_proposed_as_one(sync_bus: SyncMessageBus) -> None:
     with pytest.raises(UsageError) as caught:
         sync_bus.publish("c", 1, fields={"priority": 1})
-    assert caught.value.hint == "send and publish take it as an argument of its own"
+    assert caught.value.hint == "send and publish take it as a separate argument"
 
 
 @pytest.mark.parametrize(("name", "meant"), [("drop_polcy", "drop_policy"), ("max_size", "max_queue_size")])

@@ -41,8 +41,8 @@ def full(rig: Rig, size: int = 2, **settings: object) -> None:
 
 
 def in_line(rig: Rig) -> int:
-    line = rig.bus._durable._publishing._publish_queues.get("c")
-    return 0 if line is None else len(line._waiting)
+    queue = rig.bus._durable._publishing._publish_queues.get("c")
+    return 0 if line is None else len(queue._waiting)
 
 
 def stand_in_line(rig: Rig, body: object = None, publish: Callable[[], object] | None = None) -> Publisher:
@@ -556,8 +556,8 @@ def test_a_new_bound_holds_at_once_though_publishers_wait(rig: Rig) -> None:
         rig.pop("c")
     many = stand_in_line(rig, publish=lambda: rig.publish_many("c", [1, 2, 3, 4]))
     update(rig, max_queue_size=4, block_timeout=0.01)
-    line = rig.bus._durable._publishing._lines["c"]
-    line.refuse(line._places[0])
+    queue = rig.bus._durable._publishing._publish_queues["c"]
+    queue.refuse(queue._waiting[0])
     many.join()
     rig.publish("c", 5)
     with pytest.raises(QueueFull):
@@ -577,12 +577,12 @@ def test_a_larger_bound_is_used_at_once(rig: Rig) -> None:
 def test_ctrl_c_in_the_thread_that_admits_stops_no_other_publisher(rig: Rig) -> None:
     full(rig, 2, drop_policy="block")
     first, second = stand_in_line(rig, "first"), stand_in_line(rig, "second")
-    line = rig.bus._durable._publishing._lines["c"]
+    queue = rig.bus._durable._publishing._publish_queues["c"]
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    line._places[0].admit = interrupted
+    queue._waiting[0].admit = interrupted
     with pytest.raises(KeyboardInterrupt):
         line.advance()
     first.join()

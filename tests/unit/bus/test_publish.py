@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from tests.same_message import same_message
 from tests.unit.bus.probes import Collector, Gate, HandClock
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.core.codec.codec import decode, decode_json, encode, encode_json
-from unibus.core.envelope.message import Message, same_message
+from unibus.core.envelope.message import Message
 from unibus.core.envelope.payload import Payload, SerializationFormat
 from unibus.core.envelope.priority import Priority
 from unibus.errors import QueueFull, RateLimited, SerializationFailed, UsageError

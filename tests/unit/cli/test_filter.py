@@ -193,7 +193,7 @@ def test_the_caret_stands_below_what_is_wide_or_escaped() -> None:
         (["a = 1", "--sys", "lable=x"], "did you mean"),
         (["a = 1", "--sys", "DeliveryCount=x"], "a whole number"),
         (["a = 1", "--sys", "ExpiresAtUtc=soon"], "2026-01-31"),
-        (["a = 1", "--mode", "strict"], "there are 'azure' and 'lenient'"),
+        (["a = 1", "--mode", "strict"], "use 'azure' or 'lenient'"),
         (["a = 1", "--message", "-"], "not one message in JSON"),
     ],
 )

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.same_message import same_message
 from unibus.bus.history.export_lines import checked_contents
 from unibus.bus.history.import_ import Importing, StoreTarget
 from unibus.cli.local.read_only import owning
-from unibus.core.envelope.message import Message, same_message
+from unibus.core.envelope.message import Message
 from unibus.stores.seam.store import Store
 from unibus.sync import MessageBus
 

@@ -62,7 +62,7 @@ def test_a_wrong_rule_is_named_without_its_key(tmp_path: Path, name: str, text: 
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigInvalid) as caught:
         read_configuration({}, {}, folder=tmp_path)
-    assert "line 1: authorization_rules: the primary_key of a rule is no key" in str(caught.value)
+    assert "line 1: authorization_rules: the primary_key of a rule is not a key" in str(caught.value)
     assert "sesame" not in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""One step as seen by other threads, in both modes (X-04)."""
+"""Atomic methods: one step for other threads, compiled and plain."""
 
 import threading
 
@@ -55,7 +55,7 @@ def test_compiled_nothing_is_wrapped() -> None:
 
 
 @plain_only
-def test_plain_the_named_methods_are_wrapped_and_keep_their_face() -> None:
+def test_plain_the_named_methods_are_wrapped_and_keep_their_name_and_docstring() -> None:
     class Other(Ledger):
         pass
 

@@ -1,4 +1,4 @@
-"""The two encodings: lossless, stable on disk, and safe against hostile bytes (S0-074…S0-078, X-08)."""
+"""The two encodings: lossless, stable on disk, and safe against hostile bytes."""
 
 import enum
 import math
@@ -13,8 +13,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
+from tests.same_message import same_message
 from unibus.core.codec.codec import decode, decode_json, encode, encode_json
-from unibus.core.envelope.message import Message, restored, same_message
+from unibus.core.envelope.message import Message, restored
 from unibus.core.envelope.message_properties import TEXT_FIELDS, Int32, MessageProperties
 from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.core.envelope.views import MessageId
@@ -63,7 +64,7 @@ def test_each_text_field_comes_back_on_its_own(write: Encode, read: Decode, name
 
 @BOTH
 @pytest.mark.parametrize("name", ["sequence", "expires_ns", "delivery_count"])
-def test_a_place_without_a_cold_part_makes_none(write: Encode, read: Decode, name: str) -> None:
+def test_a_place_without_properties_makes_none(write: Encode, read: Decode, name: str) -> None:
     message = message_with("body")
     setattr(message, name, 7)
     back = read(write(message))
@@ -124,7 +125,7 @@ HEADERS = [
 @BOTH
 @pytest.mark.parametrize("value", HEADERS, ids=repr)
 def test_a_header_keeps_value_and_type(write: Encode, read: Decode, value: object) -> None:
-    # Design A2: filters, storage and AMQP depend on it. Beside plain headers, and alone.
+    # Filters, storage and AMQP depend on it. Beside plain headers, and alone.
     for others in ({}, {"a": 1, "b": "x"}):
         back = read(write(message_with(headers={**others, "value": value})))
         assert list(back.headers) == [*others, "value"]
@@ -167,7 +168,7 @@ def test_the_offset_of_a_time_is_kept(write: Encode, read: Decode) -> None:
     ids=lambda body: repr(body)[:30],
 )
 def test_the_kind_of_the_payload_comes_back(write: Encode, read: Decode, body: object) -> None:
-    # X-08: bytes, JSON and serialized data are not mixed up.
+    # Bytes, JSON and serialized data are not mixed up.
     message = message_with(body)
     back = read(write(message))
     assert same_message(back, message)
@@ -355,7 +356,7 @@ def test_what_could_not_be_read_is_not_written(write: Encode, read: Decode, fiel
 
 @BOTH
 @pytest.mark.parametrize("field", ["ttl_ns", "scheduled_at_ns"])
-def test_negative_times_of_the_cold_part_are_not_written(write: Encode, read: Decode, field: str) -> None:
+def test_negative_times_of_the_properties_are_not_written(write: Encode, read: Decode, field: str) -> None:
     message = message_with(subject="s")
     setattr(message.properties, field, -1)
     with pytest.raises(SerializationFailed):

@@ -1,4 +1,4 @@
-"""Why a message dies, where it goes and what is written down about it (S0-013, X-23, X-43)."""
+"""When a message is dead-lettered, where it goes, and the headers that record why."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_reasons_that_azure_has_are_spelt_as_azure_does() -> None:
     [(1, Verdict.RETRY), (2, Verdict.RETRY), (3, Verdict.DEAD_LETTER), (4, Verdict.DEAD_LETTER)],
 )
 def test_the_last_allowed_delivery_is_not_followed_by_a_retry(delivery_count: int, verdict: Verdict) -> None:
-    # X-23: counted at delivery, checked when it failed.
+    # Counted at delivery, checked when it failed.
     assert after_failure(delivery_count, 3) is verdict
 
 
@@ -80,14 +80,13 @@ def test_a_permanent_failure_is_never_tried_again() -> None:
 
 @pytest.mark.parametrize("reason", FAILURES)
 def test_a_failed_message_is_always_kept(reason: str) -> None:
-    # X-43: every channel has its own sub-queue; a dead_letter_channel is a forward target.
+    # Every channel has its own sub-queue; a dead_letter_channel is a forward target.
     assert target("orders", "", reason) == "orders/$DeadLetterQueue"
     assert target("orders", "errors", reason) == "errors"
 
 
 @pytest.mark.parametrize("reason", NOBODYS_FAULT)
 def test_an_expired_or_evicted_message_is_kept_only_where_a_channel_was_named(reason: str) -> None:
-    # X-02, X-42
     assert target("orders", "", reason) == ""
     assert target("orders", "errors", reason) == "errors"
 

@@ -1,4 +1,4 @@
-"""The windowed set of keys: exact in time, bounded in memory and in work (S0-012, S0-109, X-32)."""
+"""The dedup window of a channel: exact in time, bounded in memory and in work."""
 
 import gc
 import itertools
@@ -74,7 +74,7 @@ def test_looking_changes_nothing() -> None:
 
 
 def test_a_forgotten_key_is_fresh() -> None:
-    # X-07: a publish that failed after the mark leaves no trace.
+    # A publish that failed after the mark leaves no trace.
     dedup = marked("a", "b")
     assert dedup.forget("a")
     assert not dedup.forget("a")
@@ -241,7 +241,7 @@ def test_memory_is_given_back_after_a_burst() -> None:
         for number in range(40_000):
             dedup.mark(f"{number:020}", 0)
         full = tracemalloc.get_traced_memory()[0]
-        # A few keys live on, so that nothing can be thrown away whole.
+        # A few keys stay known, so that no part can be dropped as a whole.
         for number in range(200):
             dedup.mark(f"late{number}", 9 * SECOND)
         while dedup.expire(10 * SECOND):

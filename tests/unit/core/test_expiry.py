@@ -1,4 +1,4 @@
-"""Time-to-live: whose counts, when a message is gone, and what happens at the ends of the scale (X-42)."""
+"""Time to live: which one applies, when a message expires, and the ends of the scale."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Fields by name, with every value checked at the border (X-46, design A2)."""
+"""Fields by name, with every value checked."""
 
 from collections import ChainMap
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -45,7 +45,6 @@ def test_none_leaves_a_field_as_it_is() -> None:
     ],
 )
 def test_the_other_designs_names_mean_the_same_field(alias: str, value: object, name: str, stored: object) -> None:
-    # X-46
     assert getattr(with_fields(**{alias: value}), name) == stored
 
 

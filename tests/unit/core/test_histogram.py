@@ -16,7 +16,6 @@ def filled(*values: int) -> LatencyHistogram:
 
 
 def test_nothing_recorded_reads_as_zero() -> None:
-    # S0-088
     empty = LatencyHistogram()
     assert (empty.count, empty.sum_ns, empty.max_ns) == (0, 0, 0)
     assert empty.mean_us == 0.0

@@ -37,7 +37,6 @@ def test_an_exact_pattern_takes_its_name_only() -> None:
 
 
 def test_a_prefix_takes_what_starts_with_its_bytes() -> None:
-    # S4-007, S4-008
     index = index_of((1, prefix("BTC")), (2, prefix("BTC/USD")), (3, prefix("B")), (4, prefix("C")))
     assert index.match("BTC/USD") == (1, 2, 3)
     assert index.match("BTC/EUR") == (1, 3)
@@ -52,7 +51,7 @@ def test_the_empty_prefix_takes_everything() -> None:
 
 
 def test_prefixes_compare_bytes_and_not_characters() -> None:
-    # A13: a prefix may end in the middle of a character.
+    # A prefix may end in the middle of a character.
     index = index_of((1, prefix(b"\xc3")), (2, prefix("é")))
     assert index.match("è") == (1,)
     assert index.match("é!") == (1, 2)
@@ -75,7 +74,6 @@ def test_prefixes_compare_bytes_and_not_characters() -> None:
     ],
 )
 def test_wildcards(pattern: str, takes: list[str], leaves: list[str]) -> None:
-    #
     index = index_of((1, wildcard(pattern)))
     for topic in takes:
         assert index.match(topic) == (1,), topic
@@ -91,7 +89,6 @@ def test_a_name_that_holds_wildcard_signs_is_a_name() -> None:
 
 
 def test_a_peer_is_named_once_whatever_fits() -> None:
-    # S4-012
     index = index_of((5, prefix("A")), (5, prefix("AB")), (2, prefix("AB")), (5, exact("ABC")), (5, wildcard("*")))
     assert index.match("ABC") == (2, 5)
 
@@ -121,7 +118,7 @@ def test_a_topic_that_has_no_bytes_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("make", [exact, prefix, wildcard])
 def test_subscriptions_are_counted_per_peer_and_pattern(make: Callable[[str], Pattern]) -> None:
-    # two SUB need two UNSUB.
+    # Two SUB need two UNSUB.
     index = SubscriptionIndex()
     assert index.subscribe(1, make("A"))
     assert not index.subscribe(1, make("A"))
@@ -146,7 +143,7 @@ def test_what_was_never_asked_for_cannot_be_taken_back() -> None:
 
 
 def test_a_removed_peer_takes_all_its_patterns_along() -> None:
-    # S4-005, S4-014: no ghost peers.
+    # No ghost peers.
     index = index_of((1, exact("a")), (1, prefix("a")), (1, prefix("")), (1, wildcard("#")), (2, prefix("a")))
     index.subscribe(1, prefix("a"))
     assert index.patterns_of(1) == 4
@@ -158,7 +155,7 @@ def test_a_removed_peer_takes_all_its_patterns_along() -> None:
 
 
 def test_nothing_is_kept_of_what_nobody_wants_any_more() -> None:
-    # S4-014: otherwise memory grows silently.
+    # Otherwise memory grows silently.
     patterns = [exact("a"), prefix("a"), prefix("ab"), wildcard("a.*"), wildcard("a.#")]
     index = index_of(*((peer, pattern) for peer in (1, 2) for pattern in patterns))
     for pattern in patterns:
@@ -207,7 +204,6 @@ def test_the_version_grows_when_an_answer_may_change_and_only_then() -> None:
 
 
 def test_a_peer_holds_a_bounded_number_of_patterns() -> None:
-    #
     index = SubscriptionIndex()
     for number in range(PREFIXES_PER_PEER_MAX):
         index.subscribe(1, prefix(f"{number:05}"))
@@ -217,7 +213,7 @@ def test_a_peer_holds_a_bounded_number_of_patterns() -> None:
             index.subscribe(1, one_more)
     assert (index.version, len(index)) == (version, PREFIXES_PER_PEER_MAX)
     assert index.match("x") == ()
-    # What it holds may be counted up, another peer is free, and room comes back.
+    # It may subscribe again to its own patterns, another peer is not limited, and unsubscribing frees a pattern.
     assert not index.subscribe(1, prefix("00000"))
     assert index.subscribe(2, prefix("x"))
     assert index.unsubscribe(1, prefix("00001"))
@@ -225,7 +221,7 @@ def test_a_peer_holds_a_bounded_number_of_patterns() -> None:
 
 
 def test_a_large_table_answers_as_a_scan_does() -> None:
-    # S4-023: overlapping prefixes and churn, over several runs of the table.
+    # Overlapping prefixes and churn, over several runs of the table.
     order = random.Random(11)
     wanted: dict[bytes, set[int]] = {}
     index = SubscriptionIndex()

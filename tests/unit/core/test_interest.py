@@ -41,7 +41,6 @@ def test_an_answer_does_not_change_after_it_was_given() -> None:
 
 
 def test_union_has_each_peer_once() -> None:
-    # S4-012
     assert union([]) == ()
     assert union([(3,)]) == (3,)
     assert union([(3,), (1,)]) == (1, 3)

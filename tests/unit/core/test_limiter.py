@@ -1,4 +1,4 @@
-"""The token bucket: what it grants, when, and what it refuses to be."""
+"""The token bucket: what it grants and when, and which settings it rejects."""
 
 import math
 
@@ -11,7 +11,6 @@ SECOND = 1_000_000_000
 
 
 def test_it_starts_full_and_the_burst_is_twice_the_rate_by_default() -> None:
-    # S0-043
     bucket = TokenBucket(5.0)
     assert [bucket.try_acquire(1, 0) for _ in range(11)] == [True] * 10 + [False]
 

@@ -1,8 +1,9 @@
-"""The envelope (S0-036, S0-037, X-46, design A2)."""
+"""The envelope."""
 
 import pytest
 
-from unibus.core.envelope.message import Message, restored, same_message
+from tests.same_message import same_message
+from unibus.core.envelope.message import Message, restored
 from unibus.core.envelope.message_properties import TEXT_FIELDS, MessageProperties
 from unibus.core.envelope.payload import Payload, SerializationFormat, Serialized
 from unibus.core.envelope.priority import Priority
@@ -11,7 +12,6 @@ from unibus.errors import HeaderInvalid, PriorityInvalid, UsageError
 
 
 def test_a_new_message_has_the_defaults() -> None:
-    # S0-037
     message = Message.new("orders", {"n": 1})
     assert message.channel == "orders"
     assert message.body == {"n": 1}
@@ -26,7 +26,7 @@ def test_the_body_is_the_very_object() -> None:
     assert Message.new("c", body).body is body
 
 
-def test_the_cold_part_is_made_when_it_is_needed() -> None:
+def test_the_properties_are_created_when_they_are_needed() -> None:
     message = Message.new("c")
     assert message.properties is None
     texts = (
@@ -49,7 +49,7 @@ def test_the_cold_part_is_made_when_it_is_needed() -> None:
     assert message.properties is None  # Reading made nothing.
 
 
-def test_cold_fields_are_read_by_their_names() -> None:
+def test_properties_are_read_by_their_names() -> None:
     message = Message.new("c").with_fields(
         {
             "type": "t",
@@ -189,7 +189,7 @@ def test_same_message_sees_every_difference(change: str) -> None:
     assert not same_message(changed(change), changed(""))
 
 
-def test_an_empty_cold_part_is_no_difference() -> None:
+def test_empty_properties_are_no_difference() -> None:
     assert same_message(restored("i", "c", None, 1, MessageProperties()), restored("i", "c", None, 1, None))
 
 

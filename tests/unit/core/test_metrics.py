@@ -1,4 +1,4 @@
-"""Counters that add up, and the six numbers of the first design (S0-073, S0-086…088, X-10, X-49)."""
+"""Counters that add up, and the six totals of a snapshot."""
 
 import pytest
 
@@ -23,11 +23,10 @@ ERROR_CLASSES = [kind for kind in vars(errors).values() if isinstance(kind, type
 
 
 class StoreFailed(PublishError):
-    """Stands for a failure that no kind of its own was made for."""
+    """An error without a counter of its own."""
 
 
 def test_nothing_counted_is_all_zero_with_zero_averages() -> None:
-    # S0-088
     assert (
         total([]).as_dict()
         == total([ChannelMetrics("a")]).as_dict()
@@ -43,7 +42,6 @@ def test_nothing_counted_is_all_zero_with_zero_averages() -> None:
 
 
 def test_the_dict_has_the_seeds_six_keys_and_no_other() -> None:
-    # S0-073, S0-092
     assert tuple(total([ChannelMetrics("a")]).as_dict()) == SEED_KEYS
 
 
@@ -71,7 +69,6 @@ def test_a_refusal_is_counted_under_the_kind_of_its_error(error: BusError, kind:
 
 @pytest.mark.parametrize("error_class", ERROR_CLASSES, ids=lambda kind: kind.__name__)
 def test_every_error_there_is_counts_exactly_once(error_class: type[BusError]) -> None:
-    # X-49
     metrics = ChannelMetrics("a")
     metrics.count_refusal(error_class("x"))
     assert sum(metrics.outcomes().values()) == 1
@@ -79,7 +76,6 @@ def test_every_error_there_is_counts_exactly_once(error_class: type[BusError]) -
 
 
 def test_every_outcome_is_counted_once_so_that_their_sum_is_all_publishes() -> None:
-    # X-49
     metrics = ChannelMetrics("a")
     metrics.published += 5
     metrics.unrouted += 3
@@ -93,7 +89,7 @@ def test_every_outcome_is_counted_once_so_that_their_sum_is_all_publishes() -> N
 
 
 def test_dropped_is_what_somebody_missed() -> None:
-    # S0-087: a failed publish is dropped. A duplicate is not: its first copy was taken.
+    # A failed publish is dropped. A duplicate is not: its first copy was taken.
     metrics = ChannelMetrics("a")
     metrics.duplicate += 10
     metrics.unrouted += 10
@@ -108,7 +104,7 @@ def test_dropped_is_what_somebody_missed() -> None:
 
 
 def test_averages_are_of_the_measured_successes_alone() -> None:
-    # X-10: refusals and publishes that were not measured leave the average as it is.
+    # Refusals and publishes that were not measured leave the average as it is.
     metrics = ChannelMetrics("a")
     metrics.published += 1_000
     for ns in (1_000, 3_000):

@@ -1,4 +1,4 @@
-"""The grammar of patterns: what is taken, what is refused, and what is the same."""
+"""The grammar of patterns: what is accepted, what is rejected, and what is equal."""
 
 import pytest
 
@@ -8,7 +8,6 @@ from unibus.limits import CHANNEL_NAME_BYTES_MAX
 
 
 def test_the_kind_is_said_and_not_guessed_from_the_text() -> None:
-    # X-33
     assert Pattern.exact("a.*").kind == EXACT
     assert Pattern.prefix("a.*").kind == PREFIX
     assert Pattern.wildcard("a.*").kind == WILDCARD
@@ -16,7 +15,6 @@ def test_the_kind_is_said_and_not_guessed_from_the_text() -> None:
 
 
 def test_a_text_without_a_kind_is_a_wildcard_if_a_whole_token_is_one() -> None:
-    # X-33
     for text in ("*", "#", ">", "a.*", "*.a", "a.*.b", "a.#", "a.>", "*.#", "a..*"):
         assert is_wildcard(text), text
     for text in ("", "a", "C#", "a>b", "a*", "*a", "a.C#", "#.a", ">.a", "a.#.b", "a.>.b", "a..b", "a.#.", "##", "**"):

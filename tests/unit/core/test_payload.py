@@ -1,4 +1,4 @@
-"""The three kinds of payload and their accessors (S0-038, S0-039, S0-040)."""
+"""The three kinds of payload and their accessors."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Routing ids and epochs in front of the index (X-41)."""
+"""Routing ids and epochs on top of the subscription index."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_a_peer_is_known_from_up_to_down(peers: PeerTable) -> None:
     assert len(peers) == 1
     assert peers.down(b"id", 1)
     assert peers.peer_of(b"id") is None
-    # X-41: the map of ids shrinks.
+    # The map of ids shrinks.
     assert len(peers) == 0
 
 

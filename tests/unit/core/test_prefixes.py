@@ -1,4 +1,4 @@
-"""The sorted table of prefixes: its links and its runs. What it answers is tested with the index."""
+"""The sorted table of prefixes: its links and its runs. Its matches are tested with the index."""
 
 import random
 
@@ -28,7 +28,7 @@ def parent_of(table: PrefixTable, rows: dict[bytes, Prefix], key: bytes) -> byte
 
 
 def test_the_parent_is_the_longest_stored_proper_prefix() -> None:
-    # X-40, with the table that S4-007 draws.
+    # The table that is drawn in the docstring of prefixes.py.
     table, rows = table_of(b"", b"A", b"AB", b"ABC", b"B", b"BTC", b"BTC/USD")
     parents = {key: parent_of(table, rows, key) for key in rows}
     assert parents == {
@@ -75,7 +75,7 @@ def test_a_key_without_descendants_leaves_every_link_as_it_was() -> None:
 
 
 def test_a_match_relinks_what_it_walks_and_nothing_else() -> None:
-    # X-40: no change and no match visits the whole table, though "" is above every key.
+    # No change and no match visits the whole table, though "" is above every key.
     keys = [b"k%05d" % number for number in range(3000)]
     table, rows = table_of(*keys)
     every = table.insert(b"")

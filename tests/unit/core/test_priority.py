@@ -1,4 +1,4 @@
-"""One scale for everything (S0-033, S0-034, X-01)."""
+"""The scale of priorities."""
 
 import pytest
 

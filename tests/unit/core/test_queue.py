@@ -1,4 +1,4 @@
-"""The strict priority queue: exact order, exact bound, from any thread (X-01, X-02, X-04, X-15, S0-055…060, S0-103)."""
+"""The strict priority queue: exact order, exact bound, from any thread."""
 
 import gc
 import sys
@@ -33,7 +33,6 @@ def filled(*items: tuple[str, int], max_size: int = 0) -> PriorityQueue[str]:
 
 
 def test_the_seeds_ordering_test() -> None:
-    # S0-103
     queue = filled(("low", 100), ("high", 0), ("medium", 50), max_size=100)
     assert [queue.pop(), queue.pop(), queue.pop(), queue.pop()] == ["high", "medium", "low", None]
 
@@ -44,13 +43,12 @@ def test_order_is_first_in_first_out_inside_a_level() -> None:
 
 
 def test_critical_overtakes_high() -> None:
-    # X-01: no buckets of 32.
+    # No buckets of 32.
     queue = filled(("high", Priority.HIGH), ("critical", Priority.CRITICAL))
     assert queue.drain() == ["critical", "high"]
 
 
 def test_all_256_levels_are_exact() -> None:
-    # X-01
     queue: PriorityQueue[tuple[int, int]] = PriorityQueue()
     for turn in range(3):
         for level in (*range(255, -1, -2), *range(0, 256, 2)):
@@ -72,7 +70,6 @@ def test_pushes_and_pops_may_alternate() -> None:
 
 
 def test_a_message_is_pushed_with_its_own_priority() -> None:
-    # S0-059
     queue: PriorityQueue[Message] = PriorityQueue()
     low, high = Message.new("c", 1, Priority.LOW), Message.new("c", 2, Priority.HIGH)
     queue.push(low)
@@ -90,7 +87,6 @@ def test_only_messages_know_their_priority() -> None:
 
 
 def test_a_full_queue_gives_the_item_back() -> None:
-    # S0-060
     queue: PriorityQueue[object] = PriorityQueue(1)
     item = object()
     queue.push_with_priority("first", 50)
@@ -105,7 +101,6 @@ def test_a_full_queue_gives_the_item_back() -> None:
 
 
 def test_zero_is_unbounded_and_negative_is_refused() -> None:
-    # S0-058
     queue = filled(*[(str(number), 50) for number in range(3_000)], max_size=0)
     assert len(queue) == 3_000
     with pytest.raises(UsageError):
@@ -147,11 +142,10 @@ def test_items_are_never_compared() -> None:
     assert all(got is item for got, item in zip(queue.drain(), items, strict=True))
 
 
-# What comes back
+# Requeued items
 
 
 def test_what_comes_back_keeps_its_place() -> None:
-    # X-15
     queue = filled(("a", 50), ("b", 50), ("c", 50), ("d", 25))
     assert [queue.pop(), queue.pop(), queue.pop()] == ["d", "a", "b"]
     queue.push_with_priority("e", 50)
@@ -194,7 +188,6 @@ def test_what_comes_back_is_never_refused() -> None:
 
 
 def test_evict_takes_the_oldest_of_the_least_urgent() -> None:
-    # X-02
     queue = filled(("low1", 75), ("high", 25), ("low2", 75), ("normal", 50))
     assert queue.evict(50) == "low1"
     assert queue.evict(50) == "low2"
@@ -207,7 +200,7 @@ def test_evict_takes_the_oldest_of_the_least_urgent() -> None:
 
 
 def test_evict_knows_what_came_back() -> None:
-    # X-02, X-15: what came back is the oldest of its level.
+    # A requeued item is the oldest of its level.
     queue = filled(("a", 75), ("b", 75), ("c", 75))
     assert [queue.pop(), queue.pop()] == ["a", "b"]
     queue.restore("b", 75, 2)
@@ -285,7 +278,7 @@ def test_a_burst_gives_its_memory_back() -> None:
 
 
 def test_the_bound_holds_under_many_producers(eager_switching: None) -> None:
-    # X-04: a look and a push in two steps broke this in 4 of 300 rounds.
+    # A look and a push in two steps broke this in 4 of 300 rounds.
     rounds, producers, bound = 400, 6, 8
     queue: PriorityQueue[int] = PriorityQueue(bound)
     begin, end = threading.Barrier(producers + 1), threading.Barrier(producers + 1)
@@ -324,7 +317,6 @@ def test_the_bound_holds_under_many_producers(eager_switching: None) -> None:
 
 
 def test_many_producers_and_consumers_lose_and_double_nothing(eager_switching: None) -> None:
-    # S0-004, S0-099
     queue: PriorityQueue[tuple[int, int]] = PriorityQueue()
     taken: list[list[tuple[int, int]]] = [[] for _ in range(3)]
     producing = threading.Event()
@@ -364,8 +356,8 @@ def test_many_producers_and_consumers_lose_and_double_nothing(eager_switching: N
 
 @pytest.mark.parametrize("allocations", range(1, 16))
 def test_a_finalizer_that_pushes_does_not_break_the_bound(allocations: int) -> None:
-    # X-04 and the second rule of core.atomic: an allocation may start the collector in the middle of a push, and
-    # that may run anybody's finalizer. The parameter moves the moment through the whole push.
+    # The second rule of core.atomic: an allocation may start the collector in the middle of a push, and
+    # that may run any finalizer. The parameter moves the moment through the whole push.
     class Pushes:
         def __init__(self, queue: PriorityQueue[str]) -> None:
             self.queue = queue

@@ -1,12 +1,14 @@
-"""The first design's interface over the encodings (S0-074, S0-075)."""
+"""One interface over the encodings, for parts that let their user choose one."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import unibus
+from tests.same_message import same_message
 from unibus.core.codec.codec import encode, encode_json
-from unibus.core.codec.serializer import SerializerType, create_serializer
-from unibus.core.envelope.message import Message, same_message
+from unibus.core.codec.serializer import MessageSerializer, SerializerType, create_serializer
+from unibus.core.envelope.message import Message
 from unibus.errors import DecodeError, SerializationFailed, UsageError
 
 BOTH = pytest.mark.parametrize("type", [SerializerType.MSGPACK, SerializerType.JSON])
@@ -17,6 +19,13 @@ def test_what_was_serialized_comes_back(type: SerializerType) -> None:
     serializer = create_serializer(type)
     message = Message.new("c", {"n": 1}).with_fields({"correlation_id": "x", "source": "s", "headers": {"b": b"\x00"}})
     assert same_message(serializer.deserialize(serializer.serialize(message)), message)
+
+
+def test_the_interface_is_exported() -> None:
+    assert unibus.create_serializer is create_serializer
+    assert unibus.MessageSerializer is MessageSerializer
+    serializer: unibus.MessageSerializer = unibus.create_serializer("json")
+    assert serializer.deserialize(serializer.serialize(Message.new("orders", [1]))).body == [1]
 
 
 def test_msgpack_is_the_default() -> None:
@@ -35,7 +44,7 @@ def test_a_type_has_a_name(name: str) -> None:
 def test_formats_of_rust_are_refused_with_the_way_out(type: SerializerType | str) -> None:
     with pytest.raises(UsageError) as refused:
         create_serializer(type)
-    assert "SerializerType.MSGPACK" in refused.value.hint
+    assert "'msgpack'" in refused.value.hint
 
 
 def test_unknown_names_are_refused() -> None:

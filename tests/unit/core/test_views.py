@@ -1,4 +1,4 @@
-"""The other designs' names over the one envelope (S0-032, S0-035, S1-008…S1-012, X-14, X-46)."""
+"""The views of the envelope under other names."""
 
 import pytest
 
@@ -8,7 +8,6 @@ from unibus.core.envelope.views import BusMessage, MessageId, MessageMeta, meta
 
 
 def test_a_new_message_id_is_unique_text() -> None:
-    # S0-032
     ids = {MessageId.new() for _ in range(100)} | {MessageId()}
     assert len(ids) == 101
     assert all(type(id) is MessageId and isinstance(id, str) for id in ids)
@@ -26,7 +25,6 @@ def test_a_message_id_compares_and_hashes_as_its_text() -> None:
 
 
 def test_meta_shows_what_the_first_design_named() -> None:
-    # S0-035
     fields = {"trace_id": "t", "correlation_id": "c", "source": "s", "custom": {"a": "1", "n": 2}}
     shown = meta(Message.new("c").with_fields(fields))
     assert shown == MessageMeta("t", "c", "s", {"a": "1", "n": 2})
@@ -56,7 +54,6 @@ def test_equal_metas_hash_equally_and_show_no_values() -> None:
 
 
 def test_a_bus_message_shows_its_message() -> None:
-    # S1-008, S1-012, X-46
     body = {"n": 1}
     message = Message.new("topic", body, 5).with_fields(
         {"correlation_id": "c", "tracing": {"k": "v"}, "metadata": {"a": 1}, "backend_id": "1-0"}
@@ -77,7 +74,7 @@ def test_a_view_follows_its_message() -> None:
 
 
 def test_a_missing_correlation_id_is_the_message_id_for_ever() -> None:
-    # S1-010: unique per message; unlike a random one it survives every view, copy and encoding.
+    # Unique per message; unlike a random one it survives every view, copy and encoding.
     message = Message.new("c")
     given = BusMessage(message).correlation_id
     assert given == message.id
@@ -87,7 +84,7 @@ def test_a_missing_correlation_id_is_the_message_id_for_ever() -> None:
 
 
 def test_the_order_is_by_priority_then_sequence_whatever_the_clock_says() -> None:
-    # S1-009, X-14: enqueued_time is the true wall clock and breaks no tie.
+    # Enqueued_time is the true wall clock and breaks no tie.
     places = [(1, 50, 9_000_000_000), (2, 50, 3_000_000_000), (3, 0, 9_000_000_000)]
     views = []
     for sequence, priority, stamp in places:

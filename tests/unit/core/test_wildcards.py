@@ -1,4 +1,4 @@
-"""The tree of tokens: what it forgets. What it answers is tested with the index."""
+"""The tree of tokens: what it removes. Its matches are tested with the index."""
 
 from unibus.core.topics.wildcards import WildcardTree
 

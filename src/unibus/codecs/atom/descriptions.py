@@ -1,4 +1,4 @@
-"""What an administration document says, as plain data. Values are texts, as the document has them."""
+"""The content of administration documents as plain data. Values are texts, as in the document."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from typing import NamedTuple
 class TypedValue(NamedTuple):
     """The value of a parameter or property. `type` is the local name of its XML type: `int`, `string`, `dateTime`.
 
-    `text` None is the null that `i:nil` writes.
+    `text` None is the null value, `i:nil` in the document.
     """
 
     type: str
@@ -15,7 +15,7 @@ class TypedValue(NamedTuple):
 
 
 class FilterDescription(NamedTuple):
-    """`kind` is one of schema.FILTERS. `fields` are the system properties of a correlation filter by their element."""
+    """`kind` is one of schema.FILTERS. `fields` are the system properties of a correlation filter by element name."""
 
     kind: str
     expression: str = ""
@@ -30,7 +30,7 @@ class ActionDescription(NamedTuple):
 
 
 class RuleDescription(NamedTuple):
-    """`name` is empty where the document has none: the address names the rule. `filter` None: every message."""
+    """`name` is empty if the document has none: then the address names the rule. `filter` None: every message."""
 
     name: str = ""
     filter: FilterDescription | None = None
@@ -39,7 +39,7 @@ class RuleDescription(NamedTuple):
 
 
 class AccessDescription(NamedTuple):
-    """One authorization rule of an entity. A key is empty where the server is to make one."""
+    """One authorization rule of an entity. A key is empty if the server should generate it."""
 
     key_name: str
     rights: tuple[str, ...]
@@ -66,7 +66,7 @@ class EntityDescription(NamedTuple):
 
 
 class AtomEntry(NamedTuple):
-    """One resource of an answer. `address` is its URL. Times are texts, empty for none."""
+    """One resource of a response. `address` is its URL. Times are texts, empty for none."""
 
     address: str
     title: str

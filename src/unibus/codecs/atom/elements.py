@@ -1,8 +1,8 @@
-"""XML from outside as a tree of elements, bounded in every direction before it costs anything.
+"""Parses untrusted XML into a tree of elements, with limits on everything that costs memory or stack.
 
-A DOCTYPE is refused: it is the only way to entities that expand or read files. The number of bytes, of elements, and
-the depth are limited, so memory and stack follow from the limits and not from the sender. The bytes are read as UTF-8
-whatever the declaration says: programs that build a text first declare UTF-16 and send UTF-8.
+A DOCTYPE is rejected: without it no entity can expand or read files. Bytes, elements and depth are limited, so memory
+and stack are bounded whatever the sender sends. The bytes are parsed as UTF-8 whatever the declaration says: programs
+that build a text first often declare UTF-16 and send UTF-8.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Element:
 
     @property
     def type(self) -> str:
-        """The local name of its `xsi:type`, empty for none. Prefixes are chosen by the sender and mean nothing."""
+        """The local name of its `xsi:type`, empty for none. The sender chooses the prefix, so it has no meaning."""
         return self.attributes.get(_TYPE, "").strip().rpartition(":")[2]
 
     @property
@@ -44,7 +44,7 @@ class Element:
         return self.attributes.get(_NIL, "").strip() in ("true", "1")
 
     def child(self, name: str) -> "Element | None":
-        """The child of this name, in whatever namespace. AtomInvalid if there are two."""
+        """The child of this name, in any namespace. Raises AtomInvalid if there are two."""
         found: Element | None = None
         for each in self.children:
             if each.name == name:
@@ -58,24 +58,24 @@ class Element:
 
 
 def parse(data: bytes) -> Element:
-    """The root element. AtomInvalid for what is no XML, has a DOCTYPE, or is larger than the limits."""
+    """The root element. Raises AtomInvalid for malformed XML, a DOCTYPE, or a document beyond the limits."""
     if len(data) > ATOM_BYTES_MAX:
-        raise AtomInvalid(f"an XML document of {len(data)} bytes", f"at most {ATOM_BYTES_MAX}")
+        raise AtomInvalid(f"the XML document has {len(data)} bytes", f"at most {ATOM_BYTES_MAX} are allowed")
     tree = _Tree()
     try:
         tree.parser.Parse(data, True)
     except expat.ExpatError as error:
-        what = f"broken XML: {expat.ErrorString(error.code)} (line {error.lineno}, column {error.offset + 1})"
+        what = f"malformed XML: {expat.ErrorString(error.code)} (line {error.lineno}, column {error.offset + 1})"
         raise AtomInvalid(what, "send one well-formed document in UTF-8", error.lineno, error.offset + 1) from error
     root = tree.root
     if root is None:
-        raise AtomInvalid("an XML document without an element", "send an Atom entry")
+        raise AtomInvalid("the XML document has no element", "send an Atom entry")
     return root
 
 
 @final
 class _Tree:
-    """Collects what expat reports. An error that a handler raises ends the parsing."""
+    """Builds the tree from the events of expat. An exception in a handler ends the parsing."""
 
     def __init__(self) -> None:
         self.parser = expat.ParserCreate("utf-8", " ")
@@ -89,9 +89,9 @@ class _Tree:
         self._count = 0
 
     def _doctype(self, name: str, system_id: str | None, public_id: str | None, has_internal_subset: int) -> None:
-        # An int, whatever the type stubs say: compiled code checks it.
+        # `has_internal_subset` is an int, whatever the type stubs say: compiled code checks the type.
         line, column = self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber + 1
-        what = f"XML with a DOCTYPE (line {line}, column {column})"
+        what = f"the XML document has a DOCTYPE (line {line}, column {column})"
         raise AtomInvalid(what, "send the document without it", line, column)
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
@@ -100,9 +100,13 @@ class _Tree:
         element = Element(local, namespace, attributes, line, column)
         self._count += 1
         if self._count > ATOM_ELEMENTS_MAX:
-            raise element.invalid(f"more than {ATOM_ELEMENTS_MAX} XML elements", "send less in one document")
+            raise element.invalid(
+                f"the document has more than {ATOM_ELEMENTS_MAX} XML elements", "send less in one document"
+            )
         if len(self._open) >= ATOM_DEPTH_MAX:
-            raise element.invalid(f"XML elements deeper than {ATOM_DEPTH_MAX}", "an Atom entry needs about ten")
+            raise element.invalid(
+                f"the XML elements nest deeper than {ATOM_DEPTH_MAX}", "an Atom entry needs about ten levels"
+            )
         if self._open:
             self._open[-1].children.append(element)
         else:

@@ -1,7 +1,7 @@
-"""Atom documents to descriptions. Elements are found by their local name, in any order and in any namespace.
+"""Parses Atom documents into descriptions. Elements are found by their local name, in any order and in any namespace.
 
-The namespace is not asked for: clients differ in it (a prefix, a default, none at all), and no two elements of the
-documents differ by namespace alone. An element that is nil, and one that the schema does not have, is as if absent.
+The namespace is ignored: clients differ in it (a prefix, a default, none at all), and no two elements of the documents
+differ by namespace alone. An element that is nil, or that the schema does not have, counts as absent.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _ENTRY_HINT: Final = "send <entry><content><QueueDescription>…, with the names
 
 
 def read_description(data: bytes) -> EntityDescription | RuleDescription:
-    """The description in an Atom entry, or one that is sent bare. AtomInvalid for anything else."""
+    """The description in an Atom entry, or one without an entry around it. Raises AtomInvalid for anything else."""
     element = _described(parse(data))
     if element.name == schema.RULE:
         return _rule(element)
@@ -42,7 +42,7 @@ def _described(root: Element) -> Element:
     found = [child for child in content.children if child.name in _DESCRIPTIONS]
     if len(found) != 1:
         names = ", ".join(_DESCRIPTIONS)
-        raise content.invalid(f"the content has {len(found)} descriptions instead of one", f"one of {names}")
+        raise content.invalid(f"the content has {len(found)} descriptions instead of one", f"send one of {names}")
     return found[0]
 
 
@@ -68,7 +68,7 @@ def _entity(element: Element) -> EntityDescription:
 
 def _plain(element: Element) -> str:
     if element.children:
-        raise element.invalid(f"the element {element.name} has elements in it", "it holds text only")
+        raise element.invalid(f"the element {element.name} has child elements", "it may contain text only")
     return element.text
 
 
@@ -99,7 +99,7 @@ def _access_rule(element: Element) -> AccessDescription:
 
 
 def _text(owner: Element, name: str) -> str:
-    """The text of a child, empty where it is absent or nil."""
+    """The text of a child, empty if it is absent or nil."""
     child = owner.child(name)
     return "" if child is None or child.is_nil else _plain(child).strip()
 
@@ -134,7 +134,7 @@ def _filter(element: Element) -> FilterDescription:
 
 
 def _guessed_filter(element: Element) -> str:
-    """The kind of a filter without `xsi:type`, by the elements that it has."""
+    """The kind of a filter without `xsi:type`, derived from its elements."""
     names = {child.name for child in element.children}
     if "SqlExpression" in names:
         return schema.SQL_FILTER
@@ -156,7 +156,7 @@ def _action(element: Element) -> ActionDescription | None:
 def _expression(owner: Element) -> str:
     child = owner.child("SqlExpression")
     if child is None or child.is_nil:
-        raise owner.invalid(f"the element {owner.name} has no SqlExpression", "give it one")
+        raise owner.invalid(f"the element {owner.name} has no SqlExpression", "add one")
     return _plain(child)
 
 
@@ -168,5 +168,5 @@ def _pairs(owner: Element | None) -> tuple[tuple[str, TypedValue], ...]:
 def _pair(element: Element) -> tuple[str, TypedValue]:
     key, value = element.child("Key"), element.child("Value")
     if key is None or value is None:
-        raise element.invalid(f"the element {element.name} has no Key or no Value", "give it both")
+        raise element.invalid(f"the element {element.name} has no Key or no Value", "add both")
     return _plain(key), TypedValue(value.type or "string", None if value.is_nil else _plain(value))

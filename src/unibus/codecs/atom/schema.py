@@ -1,7 +1,7 @@
-"""Names of the administration documents: namespaces, and the elements of each description in Azure's order.
+"""The names in administration documents: namespaces, and the elements of each description in Azure's order.
 
-Azure's own deserializer skips an element that is out of order, and so do clients built like it: what is written keeps
-this order. Reading accepts any order.
+Azure's deserializer skips an element that is out of order, and so do clients built like it: so writing keeps this
+order. Parsing accepts any order.
 """
 
 from typing import Final
@@ -114,7 +114,7 @@ ELEMENTS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 ALIASES: Final[dict[str, str]] = {"EnableDeadLetteringOnMessageExpiration": "DeadLetteringOnMessageExpiration"}
-"""Other names that clients have for an element. They are read, never written."""
+"""Other names that clients use for an element. They are parsed, never written."""
 
 COUNT_ELEMENTS: Final = (
     "ActiveMessageCount",
@@ -145,6 +145,6 @@ SQL_ACTION: Final = "SqlRuleAction"
 EMPTY_ACTION: Final = "EmptyRuleAction"
 
 COMPATIBILITY_LEVEL: Final = "20"
-"""The one version of the filter language that there is."""
+"""The only version of the filter language."""
 
 KEY_VALUE: Final = "KeyValueOfstringanyType"

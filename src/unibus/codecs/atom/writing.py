@@ -1,7 +1,7 @@
-"""Descriptions to Atom documents, with the elements in the order that schema.py gives.
+"""Writes descriptions as Atom documents, with the elements in the order of schema.py.
 
-Text is escaped in one place. Characters that XML cannot hold, in whatever form, become U+FFFD: an answer that a
-client cannot parse would hide the entity altogether.
+Text is escaped in one place. Characters that XML cannot represent become U+FFFD: a response that a client cannot parse
+would hide the whole entity.
 """
 
 import re
@@ -32,8 +32,8 @@ def entry_document(entry: AtomEntry) -> bytes:
 
 
 def feed_document(address: str, title: str, updated: str, entries: Sequence[AtomEntry], following: str = "") -> bytes:
-    """A list. `following` is the address of the next page: clients take a second link element as that, whatever rel
-    it has, so there are never more than two."""
+    """A list. `following` is the address of the next page: clients use a second link element as that, whatever its rel,
+    so there are never more than two."""
     pieces = [_DECLARATION, f'<feed xmlns="{schema.ATOM}">', _leaf("id", address)]
     pieces += [f'<title type="text">{_escaped(title)}</title>', _leaf("updated", updated), _link("self", address)]
     if following:
@@ -88,7 +88,7 @@ def _entity(entity: EntityDescription) -> str:
 
 
 def _counts(entity: EntityDescription) -> str:
-    """The element is in the namespace of the description, its children are in another one."""
+    """The element is in the namespace of the description; its children are in another one."""
     counts = entity.counts
     if counts is None:
         return ""
@@ -123,7 +123,7 @@ def _rule(rule: RuleDescription) -> str:
 
 def _filter(condition: FilterDescription) -> str:
     if condition.kind == schema.CORRELATION_FILTER:
-        # In the schema's order, whatever the order of the fields.
+        # In the order of the schema, not of the fields.
         fields = dict(condition.fields)
         inner = "".join([_leaf(name, fields[name]) for name in schema.CORRELATION_FIELDS if name in fields])
         inner += _pairs("Properties", condition.properties)
@@ -140,7 +140,7 @@ def _action(action: ActionDescription | None) -> str:
 
 
 def _sql(expression: str, parameters: Sequence[tuple[str, TypedValue]]) -> str:
-    # Without RequiresPreprocessing: Azure's clients expect it to be absent here, only its Resource Manager has it.
+    # Without RequiresPreprocessing: Azure's clients expect it to be absent here; only the Resource Manager has it.
     level = _leaf("CompatibilityLevel", schema.COMPATIBILITY_LEVEL)
     return _leaf("SqlExpression", expression) + level + _pairs("Parameters", parameters)
 
@@ -171,6 +171,6 @@ def _link(rel: str, address: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """For elements and for attributes. Line ends are escaped, because a parser would make one of two."""
+    """For elements and attributes. Line ends are escaped, because a parser would normalise them."""
     legal = _ILLEGAL.sub("\ufffd", text)
     return _ESCAPED.sub(lambda found: _ESCAPES[found.group()], legal)

@@ -1,11 +1,12 @@
 # mypyc: compiled
-"""The decision: is this caller who the token says, and may it do this here?
+"""The access decision: authenticate the caller, then authorise the operation.
 
-The first half ends with Claims or Unauthorised, the second with Granted or Forbidden. What a refused caller learns is
-the same for a name that does not exist, a rule that is switched off, a wrong key and a wrong host: one text, and the
-same work. Each check looks in two homes, the entity of the token's scope and the namespace, and computes two
-signatures for each, with keys of nobody where there is no rule. Whether a token has expired is said only to those who
-hold a genuine one.
+`identify` returns Claims or raises Unauthorised; `permit` returns Granted or raises Forbidden.
+
+A refused caller learns nothing about which rules exist: an unknown name, a disabled rule, a wrong key and a wrong host
+have the same error and take the same work. Each check looks at two homes, the entity of the token's scope and the
+namespace, and computes two signatures for each, with the keys of a placeholder if there is no rule. Only the holder of
+a genuine token learns that it has expired.
 """
 
 import hmac
@@ -21,26 +22,28 @@ from unibus.errors import ConfigInvalid, EntityNotFound, Forbidden, Unauthorised
 from unibus.limits import ACCESS_NAME_CHARS_MAX
 
 _SECOND_NS: Final = 1_000_000_000
-_NOBODY: Final = AuthorizationRule("nobody", frozenset({Right.LISTEN}), key_of(bytes(32)), key_of(bytes(32)), False)
-"""Stands in where there is no rule, so that looking takes as long. It is not enabled, and only enabled rules count."""
+_NO_RULE: Final = AuthorizationRule("none", frozenset({Right.LISTEN}), key_of(bytes(32)), key_of(bytes(32)), False)
+"""The placeholder for a rule that does not exist, so that a check takes as long. It is disabled, so it never
+matches."""
 
 
 class Claims(NamedTuple):
-    """What a genuine token says. For the server's own use and logs: it holds no secret, and clients never see it."""
+    """What a genuine token proves. For the server and its logs: it has no secret, and clients never see it."""
 
     rule: str
     """The name of the rule."""
     home: tuple[str, ...]
-    """Where the rule stands: the segments of a queue or topic, or none for the namespace."""
+    """Where the rule is defined: the segments of a queue or topic, or none for the namespace."""
     scope: tuple[str, ...]
     """What the token is for."""
     rights: frozenset[Right]
     expires_s: int | None
-    """None: with name and key there is no end."""
+    """None: a name with its key does not expire."""
     key: str
-    """`primary` or `secondary`: tells when an old key is out of use."""
+    """`primary` or `secondary`: shows when an old key is no longer used."""
     is_well_known: bool = False
-    """Proved by the emulator's well-known key, which is no secret: the endpoint decides from where it counts."""
+    """Proved with the emulator's well-known key, which is not secret: the endpoint decides from which networks it is
+    accepted."""
 
 
 class Granted(NamedTuple):
@@ -52,10 +55,10 @@ class Granted(NamedTuple):
 class Access:
     """The rules of one namespace and of the entities in it. Without rules everything is refused.
 
-    `rules_of` gives the rules of an entity. It is asked with names from outside, in the form of `casefold()`, and
-    answers an unknown one with nothing or with EntityNotFound. `hosts` are the names that a token may be for; without
-    them the host of a token is not looked at. `skew_s` is how long after its end a token is still taken, for clocks
-    that differ; `lifetime_max_s` how far away its end may be.
+    `rules_of` returns the rules of an entity. It gets untrusted names, in the form of `casefold()`; for an unknown one
+    it returns nothing or raises EntityNotFound. `hosts` are the names that a token may be for; without them the host of
+    a token is not checked. `skew_s` is how long after its expiry a token is still accepted, for clocks that differ;
+    `lifetime_max_s` is how far in the future its expiry may be.
     """
 
     def __init__(
@@ -67,7 +70,10 @@ class Access:
         lifetime_max_s: int | None = None,
     ) -> None:
         if skew_s < 0 or (lifetime_max_s is not None and lifetime_max_s <= 0):
-            raise ConfigInvalid("skew_s is below 0, or lifetime_max_s not above it", "whole seconds")
+            raise ConfigInvalid(
+                f"skew_s is {skew_s} and lifetime_max_s is {lifetime_max_s}",
+                "whole seconds: skew_s from 0, lifetime_max_s above 0",
+            )
         self._rules: Final = checked_rules(rules)
         self._rules_of: Final = rules_of
         self._hosts: Final = None if hosts is None else frozenset([host.lower() for host in hosts])
@@ -75,33 +81,33 @@ class Access:
         self._lifetime_max_ns: Final = None if lifetime_max_s is None else lifetime_max_s * _SECOND_NS
 
     def check(self, credential: str | Credentials | None, right: Right, target: str, now_ns: int) -> Granted:
-        """Both halves: whoever presents this may use the right on the target, or an error says no."""
+        """Both steps: authenticate the credential, then authorise the right on the target. Raises if either fails."""
         return self.permit(self.identify(credential, now_ns), right, target, now_ns)
 
     def identify(self, credential: str | Credentials | None, now_ns: int) -> Claims:
-        """What a token, or a name with its key, proves."""
+        """The claims of a token, or of a name with its key. Raises Unauthorised."""
         if not credential:
-            raise Unauthorised("this needs a token", "make one with the name and a key of an authorization rule")
+            raise Unauthorised("this needs a token", "create one with the name and a key of an authorization rule")
         if isinstance(credential, Credentials):
             return self._by_key(credential)
         return self._by_token(credential, now_ns)
 
     def permit(self, claims: Claims, right: Right, target: str, now_ns: int) -> Granted:
-        """Whether the claims cover it. `target` is the name of an entity, as the bus has it; empty for the namespace.
+        """Whether the claims cover it. `target` is the name of an entity in the bus; empty for the namespace.
 
-        For doors that identify a caller once and then ask often. The claims stay as they were: a key that was replaced
-        meanwhile is noticed when the caller presents its next token.
+        For endpoints that authenticate a caller once and then authorise often. The claims do not change: that a key was
+        replaced takes effect when the caller presents its next token.
         """
         self._check_time(claims, now_ns)
         if not is_for(claims, target):
-            raise Forbidden("the token is not for this entity", "its sr has to be the entity, or something above it")
+            raise Forbidden("the token is not for this entity", "its sr must be the entity, or something above it")
         if not grants(claims.rights, right):
             raise Forbidden(f"this needs the right {right.value}", "use a rule that has it")
         return Granted(claims, right, target)
 
     def permit_own_scope(self, claims: Claims, right: Right, now_ns: int) -> Granted:
-        """Whether the claims have the right for what they are for: a queue, or the namespace. `is_for` says what else
-        that is."""
+        """Whether the claims have the right on their own scope: a queue, or the namespace. `is_for` says what else the
+        scope covers."""
         return self.permit(claims, right, "/".join(claims.scope), now_ns)
 
     def _by_token(self, text: str, now_ns: int) -> Claims:
@@ -120,7 +126,7 @@ class Access:
 
     def _by_key(self, given: Credentials) -> Claims:
         scope = segments_of(given.entity)
-        # Long enough for any key; what is longer is not compared, so that nobody can make us work.
+        # Longer than any key. The rest is not compared, so that a long input does not cost work.
         offered = given.key[:ACCESS_NAME_CHARS_MAX].encode("utf-8", "surrogatepass")
         found: Claims | None = None
         for home, rule in self._candidates(given.name, scope):
@@ -133,9 +139,9 @@ class Access:
         return found
 
     def _candidates(self, name: str, scope: tuple[str, ...]) -> list[tuple[tuple[str, ...], AuthorizationRule]]:
-        """Always two, whatever there is: the rule of that name on the scope's own entity, and on the namespace."""
+        """Always two, whatever exists: the rule of that name on the scope's own entity, and on the namespace."""
         home = home_of(scope)
-        own = self._named(name, self._rules_on(home)) if home else _NOBODY
+        own = self._named(name, self._rules_on(home)) if home else _NO_RULE
         return [(home, own), (NAMESPACE, self._named(name, self._rules))]
 
     def _rules_on(self, home: tuple[str, ...]) -> Sequence[AuthorizationRule]:
@@ -146,8 +152,8 @@ class Access:
 
     def _named(self, name: str, rules: Sequence[AuthorizationRule]) -> AuthorizationRule:
         wanted = name.casefold()
-        found = _NOBODY
-        for rule in rules:
+        found = _NO_RULE
+        for rule in rules:  # No early exit: the time must not depend on whether the rule exists.
             if rule.name.casefold() == wanted:
                 found = rule
         return found
@@ -157,13 +163,14 @@ class Access:
             return
         left_ns = claims.expires_s * _SECOND_NS - now_ns
         if left_ns + self._skew_ns <= 0:
-            raise Unauthorised("the token has expired", "make a new one; if it is new, compare the clocks")
+            raise Unauthorised("the token has expired", "create a new one; if it is new, compare the clocks")
         if self._lifetime_max_ns is not None and left_ns > self._lifetime_max_ns + self._skew_ns:
-            raise Unauthorised("the token would live longer than is allowed here", "let it expire sooner")
+            raise Unauthorised("the token is valid for longer than is allowed here", "let it expire sooner")
 
 
 def is_for(claims: Claims, target: str) -> bool:
-    """Whether a token is for this entity: its scope is the entity or above it, and its rule is not another one's."""
+    """Whether a token is for this entity: its scope is the entity or above it, and its rule is not one of another
+    entity."""
     segments = segments_of(target)
     return covers(claims.scope, segments) and (not claims.home or claims.home == home_of(segments))
 

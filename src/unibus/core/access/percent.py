@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""Percent-encoding, as forms have it: a space is a plus. Written here because urllib is no guest of a pure room.
+"""Percent-encoding as in HTML forms: a space is a plus. Own code, because `core` must not import urllib.
 
-Strict where the standard library is lenient: half an escape, or bytes that are no UTF-8, are an error. A text that can
-be read in two ways must not decide about access.
+Strict where the standard library is lenient: an incomplete escape, or bytes that are not UTF-8, are an error. A text
+with two readings must not decide about access.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ def escaped(text: str) -> str:
 
 
 def unescaped(text: str, plus: bytes = b" ") -> str | None:
-    """What was escaped, or None if it is no escaped text. `plus` is what a plus stands for."""
+    """The text without escapes, or None if an escape is invalid. `plus` is what a plus means."""
     if not text.isascii():
         return None
     pieces = text.encode("ascii").replace(b"+", plus).split(b"%")

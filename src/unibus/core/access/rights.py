@@ -1,4 +1,4 @@
-"""The three rights, as Azure has them: Send, Listen, and Manage, which implies the other two."""
+"""The three rights of Azure: Send, Listen, and Manage, which implies the other two."""
 
 import enum
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from unibus.errors import ConfigInvalid
 
 
 class Right(enum.Enum):
-    """The value is the word that stands in settings and on the wire."""
+    """The value is the word in settings and in protocols."""
 
     SEND = "Send"
     LISTEN = "Listen"
@@ -15,19 +15,21 @@ class Right(enum.Enum):
 
 
 def checked_rights(given: Iterable[object]) -> frozenset[Right]:
-    """Rights, or their words, as a set. Whoever gives Manage has to say Send and Listen too, as in Azure."""
-    # A text is a collection of its letters, and never meant that way.
+    """Rights, or their words, as a set. Manage must be given together with Send and Listen, as in Azure."""
+    # A str is an iterable of its characters, and is never meant as one.
     listed = [] if isinstance(given, str) else [_right(one) for one in given]
     rights = frozenset(listed)
     if not listed or len(rights) < len(listed):
-        raise ConfigInvalid("a rule's rights are empty or name one twice", "a list of Send, Listen, Manage")
+        raise ConfigInvalid(
+            "the rights of a rule are empty, or name one right twice", "give a list of Send, Listen, Manage"
+        )
     if Right.MANAGE in rights and len(rights) < len(Right):
-        raise ConfigInvalid("Manage was given without Send and Listen", "it implies them: give all three")
+        raise ConfigInvalid("Manage was given without Send and Listen", "it includes them: give all three")
     return rights
 
 
 def words(rights: Iterable[Right]) -> list[str]:
-    """In one order, so that equal rules are written alike."""
+    """The words in one fixed order, so that equal rules have equal texts."""
     return sorted(right.value for right in rights)
 
 

@@ -1,13 +1,14 @@
 # mypyc: compiled
-"""What a token is for, and whether that covers what somebody wants to use.
+"""The scope of a token, and whether it covers an entity.
 
 A resource is a host and a path. Paths are compared by whole segments and without case, so `q1` covers `Q1` and
-`q1/$DeadLetterQueue`, and never `q10`. An empty path is the whole namespace. Nothing is tidied up: `..` or a second
-slash in a path are letters of a name that no entity has. A query is no part of the path: Azure's JavaScript client
-signs the whole address of each request.
+`q1/$DeadLetterQueue`, and never `q10`. An empty path is the whole namespace. Nothing is normalised: `..` or a second
+slash are part of a name that no entity has. A query is not part of the path: Azure's JavaScript client signs the whole
+address of each request.
 
-A rule stands on the namespace, or on a queue or topic, its home. What it can open ends there: a rule on the queue
-`orders` opens its dead letters, and not the queue `orders/eu`, though a token for `orders` may.
+A rule is defined on the namespace, or on a queue or topic: its home. It grants nothing outside of its home: a rule on
+the queue `orders` grants access to its dead-letter queue, and not to the queue `orders/eu`, although a token with the
+scope `orders` of a rule on the namespace does.
 """
 
 import re
@@ -20,7 +21,7 @@ NAMESPACE: Final[tuple[str, ...]] = ()
 
 
 class Scope(NamedTuple):
-    """`path` is as it was written, without slashes around it; `host` and `segments` have no case."""
+    """`path` is as it was written, without slashes around it; `host` and `segments` are case-folded."""
 
     host: str
     path: str
@@ -28,10 +29,10 @@ class Scope(NamedTuple):
 
 
 def scope_of(uri: str, hosts: frozenset[str] | None = None) -> Scope | None:
-    """A URI such as `sb://host:5671/queue` as a scope, or None if it is none. The port does not matter.
+    """A URI such as `sb://host:5671/queue` as a scope, or None if it is not one. The port is ignored.
 
-    Some clients leave the scheme out. Then the first segment has to be one of the hosts that are known, or have a port:
-    a lone name must not be taken for a host, for that would make the token of one queue a token for all.
+    Some clients omit the scheme. Then the first segment must be one of the known hosts, or have a port: a plain name
+    must not be taken for a host, because that would turn the token of one queue into a token for all.
     """
     scheme, found, rest = uri.partition("://")
     authority, _, path = (rest if found else uri).partition("/")
@@ -46,7 +47,7 @@ def scope_of(uri: str, hosts: frozenset[str] | None = None) -> Scope | None:
 
 
 def segments_of(name: str) -> tuple[str, ...]:
-    """The name of an entity by its segments; that of the namespace is empty."""
+    """The segments of the name of an entity; none for the namespace."""
     return tuple(name.casefold().split("/")) if name else NAMESPACE
 
 

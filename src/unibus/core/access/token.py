@@ -1,12 +1,12 @@
 # mypyc: compiled
 """Shared access signatures: `SharedAccessSignature sr=…&sig=…&se=…&skn=…`.
 
-The signature is HMAC-SHA256, in base64, over `sr`, a line break and `se`; the key's text is the key. Clients escape
-`sr` in different ways (small or capital digits, a plus or %20, all letters made small), and each signs what it sends.
-So the text is signed and compared as it came, and it is decoded only to be understood.
+The signature is HMAC-SHA256, in base64, over `sr`, a line break and `se`; the text of the key is the HMAC key. Clients
+escape `sr` in different ways (lower or upper case digits, a plus or %20, all in lower case), and each signs what it
+sends. So the signature is computed over the text as it was received, and the text is decoded only to be interpreted.
 
-Reading is strict: the four fields, each once, in any order, nothing beside them, all of it visible ASCII. A line break
-that came in by another way could move the border between what and until when.
+Parsing is strict: the four fields, each once, in any order, nothing else, all of it visible ASCII. An additional line
+break could shift the boundary between the resource and its expiry.
 """
 
 import base64
@@ -21,7 +21,7 @@ from unibus.limits import ACCESS_NAME_CHARS_MAX, ACCESS_TOKEN_CHARS_MAX
 
 PREFIX: Final = "SharedAccessSignature "
 EXPIRY_S_MAX: Final = 253_402_300_799
-"""The end of the year 9999. Later is no date in most languages."""
+"""The end of the year 9999: most languages have no later date."""
 
 _FIELDS: Final = ("sr", "sig", "se", "skn")
 _FORM: Final = f"{PREFIX}{'&'.join([f'{field}=…' for field in _FIELDS])}"
@@ -31,7 +31,7 @@ _SIGNATURE_CHARS: Final = 44
 
 
 class SasToken(NamedTuple):
-    """A token as it was sent, understood and not yet believed. Its repr does not show the signature."""
+    """A token as it was sent: parsed, and not verified yet. Its repr does not show the signature."""
 
     name: str
     scope: Scope
@@ -44,32 +44,32 @@ class SasToken(NamedTuple):
 
 
 def parse_token(text: str, hosts: frozenset[str] | None = None) -> SasToken:
-    """Read a token; one that is none is refused as Unauthorised, with a text that repeats nothing of it."""
+    """Parse a token. Raises Unauthorised, with a text that repeats nothing of the input."""
     fields = _fields(text)
     resource, name = unescaped(fields["sr"]), unescaped(fields["skn"])
-    # Base64 has no spaces, so a plus that nobody escaped can only be a plus.
+    # Base64 has no spaces, so a plus without an escape can only be a plus.
     signature = unescaped(fields["sig"], b"+")
     if resource is None or name is None or signature is None:
-        raise broken("is not escaped as it should be")
+        raise broken("has an invalid escape")
     scope = scope_of(resource, hosts)
     if scope is None:
-        raise broken("has an sr that is no address of a resource")
+        raise broken("has an sr that is not the address of a resource")
     if _EXPIRY.fullmatch(fields["se"]) is None or int(fields["se"]) > EXPIRY_S_MAX:
-        raise broken("has an se that is no time in whole seconds")
+        raise broken("has an se that is not a time in whole seconds")
     if len(name) > ACCESS_NAME_CHARS_MAX or len(signature) != _SIGNATURE_CHARS or not signature.isascii():
-        raise broken("has an skn or a sig of a wrong length")
+        raise broken("has an skn or a sig of the wrong length")
     signed = f"{fields['sr']}\n{fields['se']}".encode("ascii")
     return SasToken(name, scope, int(fields["se"]), signed, signature.encode("ascii"))
 
 
 def make_token(resource: str, name: str, key: str, expires_s: int) -> str:
-    """A token for the resource and all below it, signed with a rule's name and key, good until `expires_s`."""
+    """A token for the resource and all below it, signed with a rule's name and key, valid until `expires_s`."""
     if scope_of(resource) is None:
-        raise UsageError("a token is for a URI like sb://host/queue")
+        raise UsageError(f"the resource {resource!r:.80} is not a URI", "give one like sb://host/queue")
     if not name or not key:
         raise UsageError("a token needs the name of a rule and one of its keys")
     if not 0 < expires_s <= EXPIRY_S_MAX:
-        raise UsageError("a token expires at a time in whole seconds since 1970")
+        raise UsageError(f"expires_s {expires_s} is out of range", "give whole seconds since 1970")
     sr = escaped(resource)
     signature = sign(key, f"{sr}\n{expires_s}".encode("ascii"))
     return f"{PREFIX}sr={sr}&sig={escaped(signature.decode('ascii'))}&se={expires_s}&skn={escaped(name)}"
@@ -85,10 +85,10 @@ def broken(what: str) -> Unauthorised:
 
 def _fields(text: str) -> dict[str, str]:
     if len(text) > ACCESS_TOKEN_CHARS_MAX or not text.startswith(PREFIX):
-        raise broken("is no shared access signature")
+        raise broken("is not a shared access signature")
     body = text[len(PREFIX) :]
     if _VISIBLE.fullmatch(body) is None:
-        raise broken("has characters that no token has")
+        raise broken("has a character that no token can have")
     fields: dict[str, str] = {}
     for pair in body.split("&"):
         field, _, value = pair.partition("=")
@@ -96,5 +96,5 @@ def _fields(text: str) -> dict[str, str]:
             raise broken("has a field that is unknown, empty or given twice")
         fields[field] = value
     if len(fields) < len(_FIELDS):
-        raise broken("lacks a field")
+        raise broken("has a missing field")
     return fields

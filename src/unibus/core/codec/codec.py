@@ -1,13 +1,16 @@
-"""Messages as bytes and back, without loss: msgpack for stores and wires, JSON for people and other programs.
+"""Messages as bytes and back, without loss: msgpack for stores and the network, JSON for people and other programs.
 
     msgpack   97 1k …, 98 1k …, 9a 1k …    an array: a Hot, Headed or Full of row.py; k is the kind of the body
     JSON      {"unibus": 1, "id": …}       the same by names (document.py)
 
 Every version of the msgpack form begins with an array header of one byte and a byte whose upper half is the version.
 
-The rule: any bytes whatever give a Message or a DecodeError. Nothing is trusted: lengths are bounded by the input,
-nesting by DECODE_DEPTH_MAX (and by the interpreter's recursion limit while parsing), types and ranges are checked
-field by field, text is strict UTF-8, bytes after the end are refused, and no input can name code to run.
+The rule: decoding any bytes returns a Message or raises a DecodeError. Nothing is trusted: lengths are bounded by the
+input, nesting by DECODE_DEPTH_MAX (and by the interpreter's recursion limit while parsing), types and ranges are
+checked field by field, text is strict UTF-8, bytes after the end are rejected, and no input can name code to run.
+
+    Message ──row_of──▶ row (row.py) ──msgspec──▶ bytes        encoding.py
+    bytes ──msgspec──▶ row ──message_of_…──▶ Message           decoding.py
 """
 
 from collections.abc import Callable
@@ -19,19 +22,19 @@ from unibus.core.codec.decoding import BINARY, CHECKED, message_of_full, message
 from unibus.core.codec.document import check_version, document_of, message_of_document, version_of_document
 from unibus.core.codec.encoding import careful_row_of, row_of
 from unibus.core.codec.row import KIND_BITS, PLAIN, VERSION, Full, Headed, Hot, ShallowHeaded, ShallowHot
-from unibus.core.envelope.fields import HALF_A_PAIR
+from unibus.core.envelope.fields import LONE_SURROGATE_HINT
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.payload import Buffer
 from unibus.errors import DecodeError, HeaderInvalid, SerializationFailed
 
-# What reading hostile bytes can raise below; anything else would be a defect of ours.
+# What decoding hostile bytes can raise below; any other error is a defect of this package.
 _READ_ERRORS: Final = (msgspec.DecodeError, ValueError, TypeError, ArithmeticError, RecursionError)
-# By a name of ours: one of another package is looked up in a dictionary, since mypyc does not know that package.
+# A module constant, because mypyc looks a name of another package up in a dictionary on every use.
 _INVALID: Final = msgspec.ValidationError
-# What an encoder raises for text of a subclass, an integer beyond 64 bits or a lone surrogate.
+# What an encoder raises for a subclass of str, an integer beyond 64 bits or a lone surrogate.
 _WRITE_ERRORS: Final = (TypeError, ValueError, OverflowError)
 
-# Types are written out where mypyc needs them: when it compiles, it never reads those of other packages.
+# Types are written out where mypyc needs them: it does not read those of other packages.
 _pack: Final[Callable[[object], bytes]] = msgspec.msgpack.Encoder().encode
 _unpack_hot: Final = msgspec.msgpack.Decoder(Hot).decode
 _unpack_headed: Final = msgspec.msgpack.Decoder(Headed).decode
@@ -48,7 +51,8 @@ _PLAIN_FORM: Final = VERSION << KIND_BITS | PLAIN
 
 
 def encode(message: Message) -> bytes:
-    """The message as msgpack. Raises SerializationFailed for a body, HeaderInvalid for a header nobody could read."""
+    """The message as msgpack. Raises SerializationFailed for a body, HeaderInvalid for a header that cannot be
+    decoded again."""
     quick = encode_quick(message)
     if quick is not None:
         return quick
@@ -61,7 +65,7 @@ def encode(message: Message) -> bytes:
 
 
 def encode_quick(message: Message) -> bytes | None:
-    """The same where the encoder takes all of it just as it is: no text of a subclass, no integer beyond 64 bits."""
+    """The same, or None if the encoder rejects a value as it is: a subclass of str, an integer beyond 64 bits."""
     try:
         return _pack(row_of(message, True))
     except _WRITE_ERRORS:
@@ -69,7 +73,7 @@ def encode_quick(message: Message) -> bytes | None:
 
 
 def decode(data: Buffer) -> Message:
-    """The message that `encode` was given; DecodeError for anything else."""
+    """The message that `encode` encoded. Raises DecodeError for any other bytes."""
     raw = data if isinstance(data, bytes) else _as_bytes(data)
     if len(raw) < 2 or raw[1] >> KIND_BITS != VERSION:
         raise _foreign(raw)
@@ -83,7 +87,8 @@ def decode(data: Buffer) -> Message:
 
 
 def _decode_shallow(raw: bytes) -> Message | None:
-    """The most common messages, with a plain body of few levels. None: it is another one, or no message."""
+    """The fast path for common messages, with a plain body of few levels. None: use `_decode_any`, which also reports
+    what is wrong."""
     try:
         if raw[0] == _HOT_HEAD:
             return message_of_hot(_unpack_shallow_hot(raw), CHECKED)
@@ -119,7 +124,7 @@ def encode_json(message: Message) -> bytes:
 
 
 def decode_json(data: Buffer | str) -> Message:
-    """The message that `encode_json` was given; DecodeError for anything else."""
+    """The message that `encode_json` encoded. Raises DecodeError for any other input."""
     raw = data if isinstance(data, bytes) else _as_bytes(data)
     try:
         return message_of_document(raw)
@@ -134,17 +139,17 @@ def _as_bytes(data: object) -> bytes:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     if isinstance(data, str):
-        # A lone surrogate becomes bytes that are no UTF-8, and is refused as such.
+        # A lone surrogate becomes bytes that are not UTF-8, and decoding rejects those.
         return data.encode("utf-8", "surrogatepass")
-    raise DecodeError(f"a {type(data).__name__} is not bytes")
+    raise DecodeError(f"a message is decoded from bytes, not from {type(data).__name__}")
 
 
 def _unreadable(error: Exception) -> DecodeError:
-    return DecodeError(f"not a message: {error!s:.200}", "it was cut or altered, or unibus did not write it")
+    return DecodeError(f"not a message: {error!s:.200}", "it was truncated or altered, or unibus did not write it")
 
 
 def _unwritable(error: Exception) -> SerializationFailed:
-    hint = HALF_A_PAIR if isinstance(error, UnicodeEncodeError) else "send the body as bytes"
+    hint = LONE_SURROGATE_HINT if isinstance(error, UnicodeEncodeError) else "send the body as bytes"
     return SerializationFailed(f"the message cannot be written: {error!s:.200}", hint)
 
 
@@ -152,11 +157,11 @@ def _foreign(raw: bytes) -> DecodeError:
     if len(raw) > 1 and raw[0] & 0xF0 == 0x90 and raw[1] < 0x80:
         check_version(raw[1] >> KIND_BITS)
     hint = "decode_json reads the JSON form" if raw[:1] == b"{" else "unibus did not write it"
-    return DecodeError(f"{len(raw)} bytes that are no message in msgpack form", hint)
+    return DecodeError(f"these {len(raw)} bytes are not a message in msgpack form", hint)
 
 
 def _blame_version(raw: bytes) -> None:
-    """A newer document may have fields that are refused here; the version is the better reason then."""
+    """A newer document may have fields that this version rejects: then the version is the better error."""
     try:
         version = version_of_document(raw)
     except _READ_ERRORS:

@@ -1,7 +1,8 @@
-"""From a row that anybody may have written to a message, or to an error.
+"""Decodes a row (row.py) into a message. The row is untrusted.
 
-msgspec has checked the types of the row's fixed places before; ranges, names, kinds and everything inside of bodies
-and rare values is checked here. Raises DecodeError, or the ValueError, TypeError and ArithmeticError of a bad value.
+msgspec has checked the types of the row's fixed fields. Ranges, names, kinds, and everything inside of bodies and
+optional values are checked here. Raises DecodeError, or the ValueError, TypeError or ArithmeticError of a bad value,
+which codec.py turns into a DecodeError.
 """
 
 from typing import Final, cast
@@ -41,7 +42,7 @@ from unibus.limits import HEADER_COUNT_MAX, PRIORITY_MAX
 
 _COUNT_MAX: Final = 2**63 - 1
 
-# What is known of a row's body: a format without bytes read it, one with bytes did, or the types were checked as well.
+# What is known about the body of a row: the format has no bytes, it has bytes, or msgspec also checked the types.
 TEXT: Final = 0
 BINARY: Final = 1
 CHECKED: Final = 2
@@ -76,9 +77,11 @@ def _place(message: Message, sequence: i64, priority: i64) -> None:
 
 
 def _checked_names(headers: dict[str, PlainHeader]) -> dict[str, HeaderValue]:
-    """msgspec checked the values. A name that is too long takes a long message, which is bounded elsewhere."""
+    """msgspec checked the values. The length of a name is bounded by the size of the message."""
     if len(headers) > HEADER_COUNT_MAX or "" in headers:
-        raise DecodeError(f"{len(headers)} headers, or one without name", f"at most {HEADER_COUNT_MAX}, all named")
+        raise DecodeError(
+            f"{len(headers)} headers, or a header without a name", f"at most {HEADER_COUNT_MAX}, each with a name"
+        )
     return cast(dict[str, HeaderValue], headers)
 
 
@@ -87,14 +90,14 @@ def _body_of(form: i64, content: object, trust: i64) -> object:
     if kind == PLAIN:
         if trust == CHECKED or is_plain(content, trust == BINARY):
             return content
-        raise DecodeError("the body nests too deep or holds what a body cannot hold")
+        raise DecodeError("the body nests too deeply, or has a value of a type that no body can have")
     if kind == TAGGED:
         return untagged(content)
     if kind >= len(KINDS):
         raise DecodeError(f"the body has an unknown kind {kind}", NEWER)
     data = base64_bytes(content) if trust == TEXT else content
     if not isinstance(data, bytes):
-        raise DecodeError(f"the body is {type(data).__name__} where bytes belong")
+        raise DecodeError(f"the body is {type(data).__name__}, and its kind requires bytes")
     return data if kind == BYTES else Serialized(FORMATS[kind - SERIALIZED], data)
 
 
@@ -107,7 +110,7 @@ def _read_values(message: Message, headers: dict[str, HeaderValue], mask: i64, v
         at = _read_rare(message.properties, mask, values, at)
         at = _read_texts(message.properties, mask >> TEXTS_FROM, values, at)
     if at != len(values):
-        raise DecodeError(f"{len(values)} values where {at} belong")
+        raise DecodeError(f"{len(values)} values, and the mask names {at}")
 
 
 def _read_counts(message: Message, mask: i64, values: list[object]) -> i64:
@@ -151,11 +154,11 @@ def _read_texts(properties: MessageProperties, mask: i64, values: list[object], 
 def _value_at(values: list[object], at: i64) -> object:
     if at < len(values):
         return values[at]
-    raise DecodeError(f"only {len(values)} values")
+    raise DecodeError(f"only {len(values)} values, and the mask names more")
 
 
 def _count_at(values: list[object], at: i64) -> i64:
     value = _value_at(values, at)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _COUNT_MAX:
         return value
-    raise DecodeError(f"{value!r:.40} where a time or count belongs")
+    raise DecodeError(f"{value!r:.40} is not a time or a count")

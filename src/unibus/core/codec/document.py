@@ -1,10 +1,10 @@
-"""The JSON form of a message: its row (row.py) by names, for people and for programs that are not ours.
+"""The JSON form of a message: its row (row.py) with names, for people and for programs that do not use unibus.
 
     {"unibus":1,"id":"…","channel":"orders","priority":50,"timestamp_ns":1760000000000000000,"kind":"json","body":{"n":1}}
 
-Fields that are absent or zero are left out. `kind` tells how to read the body: "json" as it stands, "tagged" with
-the tags of wire.py, "bytes" and "serialized/…" as base64. Headers are tagged where JSON lacks their type.
-A document with an unknown field is refused: something of the message would be lost without anybody noticing.
+Fields that are absent or zero are omitted. `kind` says how to read the body: "json" unchanged, "tagged" with the tags
+of wire.py, "bytes" and "serialized/…" as base64. Headers are tagged if JSON lacks their type. A document with an
+unknown field is rejected: ignoring the field would silently lose a part of the message.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ _values_of: Final[Callable[[msgspec.Struct], tuple[object, ...]]] = msgspec.stru
 
 
 def document_of(row: tuple[object, ...]) -> dict[str, object]:
-    """The document of a Hot, Headed or Full that was made for a format without bytes."""
+    """The document of a Hot, Headed or Full row that was built for a format without bytes."""
     form = row[0]
     assert isinstance(form, int)
     document: dict[str, object] = {"unibus": VERSION, "id": row[2], "channel": row[3]}
@@ -74,7 +74,7 @@ def message_of_document(raw: bytes) -> Message:
     version, id, channel, sequence, priority, timestamp_ns, kind, body = fields[:8]
     check_version(cast(int, version))
     if kind not in KINDS:
-        raise DecodeError(f"unknown kind of body {kind!r:.40}", f"one of {', '.join(KINDS)}")
+        raise DecodeError(f"the body has an unknown kind {kind!r:.40}", f"known are {', '.join(KINDS)}")
     hot = (KINDS.index(kind), body, id, channel, sequence, priority, timestamp_ns)
     rare = fields[8:]
     mask = sum([1 << number for number, value in enumerate(rare) if value is not None])
@@ -86,7 +86,7 @@ def message_of_document(raw: bytes) -> Message:
 
 
 def version_of_document(raw: bytes) -> int:
-    """Whatever else is in it; raises when that much cannot be read."""
+    """The version alone, whatever else the document has. Raises if even that cannot be read."""
     version = _values_of(_read_version(raw))[0]
     assert isinstance(version, int)
     return version
@@ -94,4 +94,7 @@ def version_of_document(raw: bytes) -> int:
 
 def check_version(version: int) -> None:
     if version != VERSION:
-        raise DecodeError(f"encoded in version {version!r:.20}, and this program reads {VERSION}", "upgrade unibus")
+        raise DecodeError(
+            f"the message is encoded in version {version!r:.20}, and this program reads version {VERSION}",
+            "upgrade unibus",
+        )

@@ -1,6 +1,7 @@
-"""From a message to its row (row.py), in as few steps as possible: this is half of what an encoding costs.
+"""Builds the row (row.py) of a message in as few steps as possible: this is half of the cost of an encoding.
 
-Nothing is written that could not be read again: what cannot is refused with SerializationFailed or HeaderInvalid.
+The invariant: every row can be decoded again. A value for which this is not true is rejected with SerializationFailed
+or HeaderInvalid.
 """
 
 from mypy_extensions import i64
@@ -31,21 +32,22 @@ from unibus.limits import PRIORITY_MAX
 
 
 def row_of(message: Message, binary: bool) -> tuple[object, ...]:
-    """What the encoder is handed: a Hot, Headed or Full, the shortest that holds the message.
+    """The input of the encoder: a Hot, Headed or Full row, the shortest that has all of the message.
 
-    Text of subclasses and integers beyond 64 bits are let through: the encoder refuses them, see `careful_row_of`.
+    Subclasses of str and integers beyond 64 bits are not checked here: the encoder rejects them, and then
+    `careful_row_of` builds another row.
     """
     return _filled(message, message.body, _kind_of(message.body, binary), binary)
 
 
 def careful_row_of(message: Message, binary: bool) -> tuple[object, ...]:
-    """The same with everything spelt out that an encoder may refuse. Slow, for the few messages that need it."""
+    """The same with tags for everything that an encoder may reject. Slow; few messages need it."""
     kind = _kind_of(message.body, binary)
     return _filled(exact_message(message), message.body, TAGGED if kind == PLAIN else kind, binary)
 
 
 def exact_message(message: Message) -> Message:
-    """The same message, with no text or number around its body that is of a subclass."""
+    """The same message, with exact `str`, `int` and `float` in all fields outside of its body."""
     other = restored(exact_text(message.id), exact_text(message.channel), message.body, message.timestamp_ns, None)
     other.priority = message.priority
     other.sequence = message.sequence
@@ -76,7 +78,7 @@ def _filled(message: Message, body: object, kind: i64, binary: bool) -> tuple[ob
     content = body if kind == PLAIN else _content_of(kind, body, binary)
     properties = message.properties
     if message.expires_ns | message.delivery_count == 0:
-        # Each row is written out: joining a common part to it would cost as much as the rest.
+        # Each tuple is written out: appending to a common part would cost as much as everything else here.
         if properties is None:
             return (
                 form,
@@ -118,7 +120,7 @@ def _filled(message: Message, body: object, kind: i64, binary: bool) -> tuple[ob
 
 
 def _kind_of(body: object, binary: bool) -> i64:
-    # In the order of cost: a test for bytes is one comparison when compiled, the one for views a search.
+    # The cheapest test first: compiled, a test for bytes is one comparison, and the one for memoryview is a search.
     if isinstance(body, bytes):
         return BYTES
     if is_plain(body, binary):
@@ -176,7 +178,7 @@ def _has_headers_only(properties: MessageProperties) -> bool:
 def _write_counts(message: Message, values: list[object]) -> i64:
     mask: i64 = 0
     if message.expires_ns | message.delivery_count < 0:
-        raise SerializationFailed("expiry and delivery count cannot be negative", f"see {message!r}")
+        raise SerializationFailed("expires_ns and delivery_count cannot be negative", f"see {message!r}")
     if message.expires_ns:
         mask |= EXPIRES
         values.append(message.expires_ns)
@@ -195,7 +197,7 @@ def _write_rare(properties: MessageProperties, values: list[object], binary: boo
         mask |= TRACE
         values.append(properties.trace)
     if properties.ttl_ns | properties.scheduled_at_ns < 0:
-        raise SerializationFailed("ttl and schedule cannot be negative")
+        raise SerializationFailed("ttl_ns and scheduled_at_ns cannot be negative")
     if properties.ttl_ns:
         mask |= TTL
         values.append(properties.ttl_ns)
@@ -206,7 +208,7 @@ def _write_rare(properties: MessageProperties, values: list[object], binary: boo
 
 
 def _write_texts(properties: MessageProperties, values: list[object]) -> i64:
-    """In the order of TEXT_FIELDS. Written out: reading a field by its name costs twenty times as much."""
+    """In the order of TEXT_FIELDS. Written out, because `getattr` by name costs twenty times as much."""
     return (
         _written(properties.type, 0x40, values)
         | _written(properties.subject, 0x80, values)

@@ -1,7 +1,7 @@
-"""The encodings behind one interface and the first design's names, for parts that let their user choose.
+"""The encodings behind one interface, for parts that let their user choose one.
 
-Both keep everything, so one may write what the other reads back after a change of mind. They hold no state and may
-be shared by threads.
+Both encodings are lossless, so a message can be read in one and written in the other. A serializer holds no state:
+threads may share one.
 """
 
 import enum
@@ -14,7 +14,7 @@ from unibus.errors import UsageError
 
 
 class SerializerType(enum.Enum):
-    """RKYV and BINCODE are names of the first design, for formats that only Rust writes."""
+    """RKYV and BINCODE are formats that only Rust writes; they are named here to be refused with a hint."""
 
     MSGPACK = "msgpack"
     JSON = "json"
@@ -24,17 +24,17 @@ class SerializerType(enum.Enum):
 
 class MessageSerializer(Protocol):
     def serialize(self, message: Message) -> bytes:
-        """Raises SerializationFailed or HeaderInvalid."""
+        """Raises SerializationFailed for a body, HeaderInvalid for a header that the encoding cannot write."""
         ...
 
     def deserialize(self, data: Buffer) -> Message:
-        """Raises DecodeError for anything but what `serialize` gave."""
+        """Raises DecodeError for any bytes that `serialize` did not return."""
         ...
 
 
 @final
 class MsgpackSerializer:
-    """Compact and fast: for stores and wires."""
+    """Compact and fast: for stores and network protocols."""
 
     def serialize(self, message: Message) -> bytes:
         return encode(message)
@@ -45,7 +45,7 @@ class MsgpackSerializer:
 
 @final
 class JsonSerializer:
-    """For people and for programs that are not ours."""
+    """For people, and for programs that do not use unibus."""
 
     def serialize(self, message: Message) -> bytes:
         return encode_json(message)
@@ -55,12 +55,12 @@ class JsonSerializer:
 
 
 def create_serializer(type: SerializerType | str = SerializerType.MSGPACK) -> MessageSerializer:
-    """By type or by name. UsageError for names that are not written here."""
+    """A serializer by its type or by its name, in any case. Raises UsageError for a format that Python cannot write."""
     name = type.value if isinstance(type, SerializerType) else str(type).lower()
     if name == "msgpack":
         return MsgpackSerializer()
     if name == "json":
         return JsonSerializer()
     if name in ("rkyv", "bincode"):
-        raise UsageError(f"{name} is written by Rust only", "use SerializerType.MSGPACK, the fast one here")
-    raise UsageError(f"there is no serializer {name!r:.40}", "use SerializerType.MSGPACK or JSON")
+        raise UsageError(f"{name!r} is a format that only Rust writes", "use 'msgpack', the fastest format in Python")
+    raise UsageError(f"there is no serializer {name!r:.40}", "use 'msgpack' or 'json'")

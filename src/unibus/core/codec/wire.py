@@ -1,17 +1,17 @@
-"""Values that keep their type in formats that know fewer types.
+"""Tags that preserve the type of a value in formats that have fewer types than Python.
 
-    plain    None bool int float str list, dict with text keys (and bytes, where the format has them): as they are
+    plain    None bool int float str list, dict with text keys (and bytes, if the format has them): unchanged
     tagged   {"$uuid": "…"}, a dict of one key that begins with "$": everything else
 
-A body is plain as a whole, and then "$" means nothing in it, or tagged as a whole, and then a dict of its own that
-looks like a tag is written as "$map". Dataclasses and msgspec structs are written as their fields, enums as their
-values: their type comes back through the handler's annotation. What would come back as something else is refused.
+A body is either plain as a whole, and then "$" has no meaning in it, or tagged as a whole, and then a dict of the user
+that looks like a tag is written as "$map". Dataclasses and msgspec structs are written as their fields, enums as their
+values: the handler's annotation restores their type. A value that would be decoded as another value is rejected.
 
     $int $float $bytes   what the format cannot hold: beyond 64 bits; nan and inf in JSON; bytes in JSON
     $decimal $uuid $datetime $date $time $timedelta $int32     as text
     $tuple $set $frozenset   a list          $map   a list of pairs, for keys that are not text
 
-Reading builds nothing but these types, however hostile the input, and nothing nests deeper than DECODE_DEPTH_MAX.
+Decoding creates only these types, however hostile the input, and nothing nests deeper than DECODE_DEPTH_MAX.
 """
 
 import binascii
@@ -34,16 +34,17 @@ from unibus.limits import DECODE_DEPTH_MAX
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1
 
-# Left alone when msgspec turns a struct or a dataclass into its fields; they get their tag afterwards.
+# msgspec leaves these unchanged when it turns a struct or a dataclass into its fields; they get their tag afterwards.
 _LEAVES: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, UUID, Decimal)
 _to_builtins: Final = msgspec.to_builtins
 
 
-def is_plain(value: object, binary: bool, room: i64 = DECODE_DEPTH_MAX) -> bool:
-    """Whether a format (`binary`: it has bytes and every float) gives the value back when written as it is.
+def is_plain(value: object, binary: bool, levels: i64 = DECODE_DEPTH_MAX) -> bool:
+    """Whether the value can be written unchanged and decoded as the same value. `binary`: the format has bytes and
+    every float. `levels` is how many levels of nesting may still follow.
 
-    Too large integers and subclasses of text and numbers count as plain: the encoder itself refuses those.
-    False for what nests too deep.
+    Integers beyond 64 bits and subclasses of str and numbers count as plain: the encoder itself rejects those. False
+    for a value that nests too deeply.
     """
     if isinstance(value, str) or isinstance(value, int) or value is None:  # noqa: SIM101 - two tests cost less than one
         return True
@@ -51,34 +52,34 @@ def is_plain(value: object, binary: bool, room: i64 = DECODE_DEPTH_MAX) -> bool:
         return binary or math.isfinite(value)
     if isinstance(value, bytes):
         return binary
-    if room <= 0:
+    if levels <= 0:
         return False
     if isinstance(value, dict):
-        return _is_plain_dict(value, binary, room - 1)
+        return _is_plain_dict(value, binary, levels - 1)
     if isinstance(value, list):
-        return _is_plain_list(value, binary, room - 1)
+        return _is_plain_list(value, binary, levels - 1)
     return False
 
 
-def _is_plain_dict(value: dict[object, object], binary: bool, room: i64) -> bool:
+def _is_plain_dict(value: dict[object, object], binary: bool, levels: i64) -> bool:
     for key, item in value.items():
-        # The scalars of most bodies are told here, which saves a call for each.
+        # Most values are text or int: testing them here saves a call for each.
         if not isinstance(key, str):
             return False
-        if not (isinstance(item, str) or isinstance(item, int) or is_plain(item, binary, room)):  # noqa: SIM101
+        if not (isinstance(item, str) or isinstance(item, int) or is_plain(item, binary, levels)):  # noqa: SIM101
             return False
     return True
 
 
-def _is_plain_list(value: list[object], binary: bool, room: i64) -> bool:
-    for item in value:  # noqa: SIM110 - all() would make a generator
-        if not (isinstance(item, str) or isinstance(item, int) or is_plain(item, binary, room)):  # noqa: SIM101
+def _is_plain_list(value: list[object], binary: bool, levels: i64) -> bool:
+    for item in value:  # noqa: SIM110 - all() would create a generator
+        if not (isinstance(item, str) or isinstance(item, int) or is_plain(item, binary, levels)):  # noqa: SIM101
             return False
     return True
 
 
-def tagged(value: object, binary: bool, room: i64 = DECODE_DEPTH_MAX) -> object:
-    """The value with tags where the format needs them; SerializationFailed for what no tag can express."""
+def tagged(value: object, binary: bool, levels: i64 = DECODE_DEPTH_MAX) -> object:
+    """The value with tags where the format needs them. Raises SerializationFailed for what no tag can express."""
     kind = type(value)
     if value is None or kind is str or kind is bool:
         return value
@@ -88,20 +89,20 @@ def tagged(value: object, binary: bool, room: i64 = DECODE_DEPTH_MAX) -> object:
     if write is not None:
         name, text = write
         return {name: text(value)}
-    if room <= 0:
+    if levels <= 0:
         raise SerializationFailed(
             f"the payload nests deeper than {DECODE_DEPTH_MAX}", "does it contain itself? send it as bytes otherwise"
         )
     if kind is dict:
         assert isinstance(value, dict)
-        return _tagged_dict(value, binary, room - 1)
+        return _tagged_dict(value, binary, levels - 1)
     if kind is list:
         assert isinstance(value, list)
-        return [tagged(item, binary, room - 1) for item in value]
+        return [tagged(item, binary, levels - 1) for item in value]
     if kind is tuple or kind is set or kind is frozenset:
         assert isinstance(value, (tuple, set, frozenset))
-        return {f"${kind.__name__}": [tagged(item, binary, room - 1) for item in value]}
-    return tagged(_reduced(value), binary, room - 1)
+        return {f"${kind.__name__}": [tagged(item, binary, levels - 1) for item in value]}
+    return tagged(_reduced(value), binary, levels - 1)
 
 
 def _tagged_scalar(value: object, binary: bool) -> object:
@@ -113,10 +114,10 @@ def _tagged_scalar(value: object, binary: bool) -> object:
     return value if binary else {"$bytes": base64_text(value)}
 
 
-def _tagged_dict(value: dict[object, object], binary: bool, room: i64) -> dict[str, object]:
+def _tagged_dict(value: dict[object, object], binary: bool, levels: i64) -> dict[str, object]:
     if all(type(key) is str for key in value) and not _looks_tagged(value):
-        return {str(key): tagged(item, binary, room) for key, item in value.items()}
-    return {"$map": [[tagged(key, binary, room), tagged(item, binary, room)] for key, item in value.items()]}
+        return {str(key): tagged(item, binary, levels) for key, item in value.items()}
+    return {"$map": [[tagged(key, binary, levels), tagged(item, binary, levels)] for key, item in value.items()]}
 
 
 def _looks_tagged(value: dict[object, object]) -> bool:
@@ -124,7 +125,7 @@ def _looks_tagged(value: dict[object, object]) -> bool:
 
 
 def _reduced(value: object) -> object:
-    """One step from a type of the user's towards the types above."""
+    """One step from a type of the user towards the types above."""
     if isinstance(value, enum.Enum):
         return value.value
     reduced = _as_base(value)
@@ -135,7 +136,7 @@ def _reduced(value: object) -> object:
     except (TypeError, ValueError, RecursionError) as error:
         raise _unwritable(value, str(error)) from error
     if type(reduced) is type(value):
-        raise _unwritable(value, "it is of no known type")
+        raise _unwritable(value, "its type is unknown")
     return reduced
 
 
@@ -161,8 +162,8 @@ def _unwritable(value: object, why: str) -> SerializationFailed:
     )
 
 
-def untagged(value: object, room: i64 = DECODE_DEPTH_MAX) -> object:
-    """What `tagged` was given. DecodeError, ValueError, TypeError or ArithmeticError when nothing valid was."""
+def untagged(value: object, levels: i64 = DECODE_DEPTH_MAX) -> object:
+    """The inverse of `tagged`. Raises DecodeError, ValueError, TypeError or ArithmeticError for invalid input."""
     kind = type(value)
     if value is None or kind is str or kind is int or kind is bool or kind is float or kind is bytes:
         return value
@@ -170,65 +171,65 @@ def untagged(value: object, room: i64 = DECODE_DEPTH_MAX) -> object:
         if _looks_tagged(value):
             tag, content = next(iter(value.items()))
             read = _READERS.get(text_of(tag))
-            return _untagged_items(tag, list_of(content), room - 1) if read is None else read(content)
-        if room > 0:
-            return {text_of(key): untagged(item, room - 1) for key, item in value.items()}
+            return _untagged_items(tag, list_of(content), levels - 1) if read is None else read(content)
+        if levels > 0:
+            return {text_of(key): untagged(item, levels - 1) for key, item in value.items()}
     elif not isinstance(value, list):
-        raise DecodeError(f"the body holds a {kind.__name__}, which no body of ours does")
-    elif room > 0:
-        return [untagged(item, room - 1) for item in value]
+        raise DecodeError(f"the body has a value of type {kind.__name__}, which no body can have")
+    elif levels > 0:
+        return [untagged(item, levels - 1) for item in value]
     raise DecodeError(f"the body nests deeper than {DECODE_DEPTH_MAX}")
 
 
-def _untagged_items(tag: object, content: list[object], room: i64) -> object:
-    if room < 0:
+def _untagged_items(tag: object, content: list[object], levels: i64) -> object:
+    if levels < 0:
         raise DecodeError(f"the body nests deeper than {DECODE_DEPTH_MAX}")
     if tag == "$map":
-        return _read_map(content, room)
-    items = [untagged(item, room) for item in content]
+        return _read_map(content, levels)
+    items = [untagged(item, levels) for item in content]
     if tag == "$tuple":
         return tuple(items)
     if tag == "$set":
         return set(items)
     if tag == "$frozenset":
         return frozenset(items)
-    raise DecodeError(f"the body holds an unknown tag {tag!r:.40}", "it may come from a newer version of unibus")
+    raise DecodeError(f"the body has an unknown tag {tag!r:.40}", "it may come from a newer version of unibus")
 
 
-def _read_map(pairs: list[object], room: i64) -> dict[object, object]:
+def _read_map(pairs: list[object], levels: i64) -> dict[object, object]:
     result: dict[object, object] = {}
     for pair in pairs:
         key, item = list_of(pair)
-        result[untagged(key, room)] = untagged(item, room)
+        result[untagged(key, levels)] = untagged(item, levels)
     return result
 
 
-# What hostile input holds in the place of something else is refused here.
+# Hostile input may have any type anywhere: these check it.
 
 
 def text_of(content: object) -> str:
     if isinstance(content, str):
         return content
-    raise DecodeError(f"a {type(content).__name__} where text belongs")
+    raise DecodeError(f"expected text, got {type(content).__name__}")
 
 
 def list_of(content: object) -> list[object]:
     if isinstance(content, list):
         return content
-    raise DecodeError(f"a {type(content).__name__} where a list belongs")
+    raise DecodeError(f"expected a list, got {type(content).__name__}")
 
 
 def dict_of(content: object) -> dict[object, object]:
     if isinstance(content, dict):
         return content
-    raise DecodeError(f"a {type(content).__name__} where a mapping belongs")
+    raise DecodeError(f"expected a mapping, got {type(content).__name__}")
 
 
-# Encoders refuse subclasses of text and numbers.
+# Encoders reject subclasses of str and numbers.
 
 
 def exact_scalar(value: object) -> object:
-    """The same value without the subclass; what has a tag of its own (Int32) keeps its type."""
+    """The same value as its exact base type; a type with its own tag (Int32) is kept."""
     base = None if type(value) in _EXACT else _as_base(value)
     return value if base is None else base
 
@@ -238,7 +239,7 @@ def _exact_datetime(value: object) -> datetime:
     return datetime.combine(value.date(), value.timetz())
 
 
-# One pair of functions for each type that travels as text.
+# One pair of functions for each type that is encoded as text.
 
 
 def base64_text(data: bytes) -> str:
@@ -256,7 +257,8 @@ def _write_date(value: object) -> str:
 
 
 def _write_time(value: object) -> str:
-    """ISO 8601. An offset with a fraction of a second goes apart: Python writes it but does not always read it."""
+    """ISO 8601. A UTC offset with a fraction of a second is written separately: Python formats it, but does not parse
+    it in every version."""
     assert isinstance(value, (datetime, time))
     offset = value.utcoffset()
     if offset is None or not offset.microseconds:
@@ -330,7 +332,7 @@ _WRITERS: Final[dict[type[object], tuple[str, Callable[[object], str]]]] = {
     Int32: ("$int32", _write_int32),
 }
 
-# The bases whose subclasses are written as the base: a defaultdict is a dict, a named tuple is a tuple.
+# The bases whose subclasses are written as the base: a defaultdict as a dict, a named tuple as a tuple.
 _BASES: Final[tuple[tuple[type[object], Callable[..., object]], ...]] = (
     (str, exact_text),
     (int, int),

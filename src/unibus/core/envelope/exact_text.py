@@ -1,4 +1,4 @@
-"""Text without the subclass that it may have: encoders refuse subclasses, and a subclass may change what it says."""
+"""Text as an exact `str`: encoders reject subclasses of `str`, and a subclass may override its methods."""
 
 
 def exact_text(value: object) -> str:

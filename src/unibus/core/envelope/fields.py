@@ -1,6 +1,7 @@
-"""Setting fields of the cold part by name, with every value checked: the border where keywords become envelope.
+"""Sets message properties by name, and checks every value.
 
-The other designs' names for the same thing are accepted here and nowhere else.
+This is the boundary between the arguments of a caller and the envelope: behind it the types of all properties are
+known. The aliases of a property (`label` for `subject`) are accepted here and nowhere else.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from unibus.errors import HeaderInvalid, UsageError
 from unibus.limits import HEADER_COUNT_MAX, HEADER_NAME_CHARS_MAX
 from unibus.near_names import hint_for_name
 
-# The seeds' words for one field: metadata and properties are headers, label is subject, tracing is trace.
+# Other names of a field, as other message buses have them.
 ALIASES: Final = {
     "label": "subject",
     "metadata": "headers",
@@ -27,7 +28,7 @@ ALIASES: Final = {
     "transaction_id": "tx_id",
 }
 NAMES: Final = (*TEXT_FIELDS, "headers", "trace", "trace_id", "ttl", "scheduled_at", *ALIASES)
-# Given beside the fields where a call takes them: `send` takes all of these, `publish` the first.
+# Arguments of their own, not fields: `send` takes all of these, `publish` the first.
 BESIDE: Final = ("priority", "message_id", "delay", "durability", "on_duplicate")
 _TEXT_NAMES: Final = frozenset(TEXT_FIELDS)
 
@@ -35,13 +36,13 @@ _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
 SECONDS_MAX: Final = 6e9
-"""190 years. From any day of this century on that is an instant that 64 bits hold in nanoseconds."""
+"""190 years. Added to any date of this century, the instant still fits into 64 bits of nanoseconds."""
 
-HALF_A_PAIR: Final = "replace it: text.encode('utf-8', 'replace').decode()"
+LONE_SURROGATE_HINT: Final = "replace it: text.encode('utf-8', 'replace').decode()"
 
 
 def set_fields(properties: MessageProperties, fields: Mapping[str, object]) -> None:
-    """Set every given field or raise; a None leaves the field as it is."""
+    """Set every given field, or raise. None leaves a field unchanged."""
     for given, value in fields.items():
         if value is not None:
             _set_field(properties, ALIASES.get(given, given), value)
@@ -62,7 +63,7 @@ def _set_field(properties: MessageProperties, name: str, value: object) -> None:
         properties.scheduled_at_ns = _instant_ns(value)
     elif name in BESIDE:
         takers = "send and publish take" if name == "priority" else "send takes"
-        raise UsageError(f"{name!r} is not a field of a message", f"{takers} it as an argument of its own")
+        raise UsageError(f"{name!r} is not a field of a message", f"{takers} it as a separate argument")
     else:
         raise UsageError(f"a message has no field {name!r}", hint_for_name(name, (*NAMES, *BESIDE), "see Message"))
 
@@ -74,15 +75,16 @@ def _text(name: str, value: object) -> str:
 
 
 def plain_text(what: str, value: object) -> str:
-    """Text as every journal can write it: of no kind of its own, and without half of a surrogate pair.
+    """Text that every journal can write: an exact `str` without a lone surrogate.
 
-    What comes with a message is looked at when that is encoded. This is for what reaches a store beside it.
+    The text in a message is checked when the message is encoded. This is for text that reaches a store outside of a
+    message, such as the name of an entity.
     """
     if not isinstance(value, str):
-        raise UsageError(f"{what} is text, not {type(value).__name__}")
+        raise UsageError(f"{what} must be text, not {type(value).__name__}")
     text = exact_text(value)
     if not is_writable(text):
-        raise UsageError(f"{what} holds half of a surrogate pair, which cannot be written", HALF_A_PAIR)
+        raise UsageError(f"{what} has a lone surrogate, which UTF-8 cannot encode", LONE_SURROGATE_HINT)
     return text
 
 
@@ -100,17 +102,17 @@ def _texts(value: object) -> dict[str, str]:
 
 
 def checked_headers(value: object) -> dict[str, HeaderValue]:
-    """A copy of the headers, each value of a type that every encoding keeps."""
+    """A copy of the headers, each value of a type that every encoding preserves. Raises HeaderInvalid."""
     properties = MessageProperties()
     set_headers(properties, value)
     return properties.headers
 
 
 def set_headers(properties: MessageProperties, value: object) -> None:
-    """The same into a cold part, which then knows whether all of them are plain."""
+    """Check the headers and set a copy of them. If all values are plain, the properties remember that."""
     given = value if isinstance(value, dict) else _as_dict(value)
     if len(given) > HEADER_COUNT_MAX:
-        raise HeaderInvalid(f"{len(given)} headers, at most {HEADER_COUNT_MAX}")
+        raise HeaderInvalid(f"the message has {len(given)} headers", f"at most {HEADER_COUNT_MAX} are allowed")
     headers: dict[str, HeaderValue] = {}
     plain = True
     for name, content in given.items():
@@ -135,15 +137,15 @@ def _header_name(name: object) -> str:
 
 
 def checked_header(name: object, value: object) -> HeaderValue:
-    """The very value: returned where it is not known to be an int, because compiled code would make a bool a 1."""
-    # The most common types first; a test for several types at once costs ten times as much when compiled.
+    """The same object, checked. The result is not typed as int, because compiled code would turn a bool into 1."""
+    # The most common types first. Compiled, a test for several types at once costs ten times as much.
     if isinstance(value, str) or value is None or isinstance(value, float):
         return value
     if isinstance(value, int):
         _check_range(name, value)
     elif isinstance(value, datetime):
         if value.utcoffset() is None:
-            raise HeaderInvalid(f"header {name!r} is a datetime without time zone", "add one, for instance UTC")
+            raise HeaderInvalid(f"header {name!r} is a datetime without a time zone", "add one, for instance UTC")
     elif not isinstance(value, (Decimal, bytes, UUID, timedelta)):
         raise HeaderInvalid(
             f"header {name!r} has type {type(value).__name__}",
@@ -154,14 +156,14 @@ def checked_header(name: object, value: object) -> HeaderValue:
 
 def _check_range(name: object, value: int) -> None:
     if not _INT64_MIN <= value <= _INT64_MAX:
-        raise HeaderInvalid(f"header {name!r} is beyond 64 bits", "send it as Decimal or text")
+        raise HeaderInvalid(f"header {name!r} does not fit into 64 bits", "send it as Decimal or text")
 
 
 def seconds_ns(name: str, value: object) -> i64:
-    """Seconds (a number or a timedelta) as nanoseconds; negative, endless and absurdly long times are refused."""
+    """Seconds (a number or a timedelta) as nanoseconds. Raises UsageError for 0, negative, infinite or absurd times."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds <= SECONDS_MAX:
-        # Never rounded to 0, which would mean "no limit".
+        # At least 1: rounded to 0 it would mean "no limit".
         nanoseconds: i64 = max(round(seconds * 1e9), 1)
         return nanoseconds
     raise UsageError(f"{name} {value!r} is not a positive number of seconds", "a timedelta works too")
@@ -169,7 +171,9 @@ def seconds_ns(name: str, value: object) -> i64:
 
 def _instant_ns(value: object) -> i64:
     if not isinstance(value, datetime) or value.utcoffset() is None:
-        raise UsageError("scheduled_at must be a datetime with a time zone")
+        raise UsageError(
+            f"scheduled_at is {value!r:.80}", "pass a datetime with a time zone, for instance datetime.now(UTC)"
+        )
     elapsed = value - datetime(1970, 1, 1, tzinfo=UTC)
     nanoseconds = (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000_000 + elapsed.microseconds * 1_000
     if 0 < nanoseconds <= _INT64_MAX:

@@ -1,10 +1,14 @@
-"""The envelope: one message, the same from an import to a data centre.
+"""The envelope: one message, the same class in memory, in a store and on the network.
 
-    hot   channel  body  priority  sequence  timestamp_ns  expires_ns  delivery_count  id      in every message
-    cold  type subject headers correlation_id reply_to session_id traceparent …  (cold.py)     made when first used
+    fixed fields   id channel body priority sequence timestamp_ns expires_ns delivery_count    in every message
+    properties     type subject headers correlation_id reply_to session_id traceparent …       created on first use
+                   (message_properties.py)
 
-In process one message is shared by everybody who gets it, so it is not changed after it was published, except by
-the bus itself. The body is the very object that was published.
+The invariant: a message is not changed after it was published, except by the bus itself, because in memory all
+handlers of all groups get the same object. The `with_…` builders return a new message. The body is the object that was
+published, not a copy.
+
+Id and time are computed lazily (stamp.py), because publishing is the hot path and most handlers read neither.
 """
 
 from collections.abc import Mapping
@@ -24,13 +28,13 @@ _TAKEN: Final = ~0
 """The number of a message whose id was read, while a publish uses it."""
 
 
-# Acyclic: millions may wait in a queue, and the cycle collector would walk them all (it made queueing five times as
-# slow). The price: a body that refers back to its own message is only freed when that reference is cut.
-# The free list of one lets an inline publish reuse the memory of the message before.
+# Acyclic: the backlog may hold millions of messages, and the cycle collector would traverse all of them (it made
+# queueing five times as slow). The price: a body that refers to its own message is only freed when that reference is
+# removed. The free list of one lets an inline publish reuse the memory of the previous message.
 @final
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Message:
-    """Make one with `Message.new`; the bus makes its own on `publish`."""
+    """Create one with `Message.new`; `publish` creates its own."""
 
     def __init__(
         self, id_generator: IdGenerator, channel: str, body: object, priority: i64, properties: MessageProperties | None
@@ -38,15 +42,15 @@ class Message:
         self.channel = channel
         self.body = body
         self.priority = priority
-        self.sequence: i64 = 0  # Given by the channel at admission, from 1; 0 = not admitted yet.
+        self.sequence: i64 = 0  # Assigned by the channel at admission, from 1; 0 = not admitted yet.
         self.expires_ns: i64 = 0  # Wall time; 0 = never.
         self.delivery_count: i64 = 0
         self.properties = properties
-        # Until the id is read, `_id` holds the stamper's prefix and `_number` the count; after that, the text and 0.
-        # While a publish uses this very object, `_number` is the bitwise complement of that: negative. See `take`.
+        # Until the id is read, `_id` is the prefix of the generator and `_number` the count; then the whole id and 0.
+        # While a publish uses this object itself, `_number` is the bitwise complement of that: negative. See `take`.
         self._id = id_generator.prefix
         self._number = id_generator.next_number()
-        # Kept as the very object that the clock gave: unpacking it here would cost more than a queue operation.
+        # The int object of the clock, not unpacked: unpacking it here would cost more than a queue operation.
         self._timestamp_ns: object = id_generator.wall_ns()
 
     @staticmethod
@@ -54,7 +58,7 @@ class Message:
         body = payload.value if isinstance(payload, Payload) else payload
         return Message(default_id_generator(), channel, body, checked_priority(priority), None)
 
-    # The hot part
+    # Fixed fields
 
     @property
     def id(self) -> str:
@@ -74,7 +78,7 @@ class Message:
 
     @property
     def timestamp_ns(self) -> int:
-        """Nanoseconds since 1970 when the message was made, by the wall clock."""
+        """When the message was created: nanoseconds since 1970 by the wall clock."""
         stamp = self._timestamp_ns
         assert isinstance(stamp, int)
         return stamp
@@ -89,7 +93,7 @@ class Message:
     def as_bytes(self) -> Buffer | None:
         return Payload(self.body).as_bytes()
 
-    # The cold part, read without making it
+    # Properties: reading one does not create them
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:
@@ -101,7 +105,7 @@ class Message:
 
     @property
     def trace_id(self) -> _Text:
-        """What was given as trace id, else the trace id inside of a W3C traceparent."""
+        """The given trace id, else the trace id of the W3C traceparent."""
         if self.properties is None:
             return None
         given = self.properties.trace.get("trace_id")
@@ -155,7 +159,7 @@ class Message:
         """Seconds, or None for no limit of its own."""
         return None if self.properties is None or self.properties.ttl_ns == 0 else float(self.properties.ttl_ns) / 1e9
 
-    # Builders. Each gives a new message with the same id, so that a retry of the same publish is known as one.
+    # Builders. Each returns a new message with the same id, so that dedup recognises a repeated publish.
 
     def with_priority(self, priority: object) -> "Message":
         other = self.copy()
@@ -166,11 +170,11 @@ class Message:
         return self.with_fields({"trace_id": trace_id})
 
     def with_headers(self, headers: Mapping[str, HeaderValue]) -> "Message":
-        """The given headers on top of those there are."""
+        """A message with the given headers added; they replace headers of the same name."""
         return self.with_fields({"headers": {**self.headers, **headers}})
 
     def with_fields(self, fields: Mapping[str, object]) -> "Message":
-        """Any fields of the cold part by name; unknown names and wrong types are refused."""
+        """A message with these properties, by name. Raises UsageError for an unknown name or a wrong type."""
         from unibus.core.envelope.fields import set_fields
 
         other = self.copy()
@@ -179,25 +183,28 @@ class Message:
         return other
 
     def copy(self) -> "Message":
-        """A second envelope around the same body and the same cold part, with the same id and place."""
+        """A second envelope around the same body and the same properties, with the same id and sequence."""
         return restored(self.id, self.channel, self.body, self.timestamp_ns, self.properties)._placed_like(self)
 
     def fresh(self) -> "Message":
-        """A copy that was never admitted: to publish the same message once more."""
+        """A copy that is not admitted yet: to publish the same message once more."""
         other = self.copy()
         other.sequence = 0
         other.delivery_count = 0
         return other
 
     def take(self) -> bool:
-        """True for the one publish that may use this very object. Others publish a copy, with a sequence of its own."""
+        """True for the one publish that may use this object itself.
+
+        Every other publish of it uses a copy: each admission assigns a sequence, and one object has only one.
+        """
         if self._number < 0 or self.sequence:
             return False
         self._number = ~self._number
         return True
 
     def release(self) -> None:
-        """The publish was refused: the next one may use the object."""
+        """The publish was rejected: the next one may use the object."""
         if self._number < 0:
             self._number = ~self._number
 
@@ -217,26 +224,12 @@ atomic(Message, "_make_id", "take", "release")
 
 
 def restored(id: str, channel: str, body: object, timestamp_ns: int, properties: MessageProperties | None) -> Message:
-    """A message with a given identity and time: a decoded or a copied one."""
+    """A message with a given id and time: a decoded or a copied one."""
     message = Message(_UNSTAMPED, channel, body, Priority.NORMAL, properties)
     message._id = id
     message._number = 0
     message._timestamp_ns = timestamp_ns
     return message
-
-
-def same_message(one: Message, other: Message) -> bool:
-    """Equal in every field and in the body: what a lossless encoding must give back."""
-    return _hot(one) == _hot(other) and _properties(one) == _properties(other)
-
-
-def _hot(message: Message) -> tuple[object, ...]:
-    place = (message.sequence, message.expires_ns, message.delivery_count)
-    return (message.id, message.channel, message.body, message.priority, message.timestamp_ns, place)
-
-
-def _properties(message: Message) -> tuple[object, ...]:
-    return (MessageProperties() if message.properties is None else message.properties).as_tuple()
 
 
 def _zero() -> int:

@@ -1,7 +1,7 @@
-"""The part of the envelope that most messages in process never need.
+"""The properties: the optional fields of the envelope, which most messages in memory never need.
 
-It is made when the first of its fields is set, and shared by the copies of a message. Treat it as read-only
-once its message is published: change a message with its `with_…` builders, which make a new one.
+They are created when the first of them is set, and all copies of a message share them. Treat them as read-only once the
+message is published: change a message with its `with_…` builders, which return a new one.
 """
 
 from collections.abc import Mapping
@@ -19,21 +19,21 @@ HeaderValue: TypeAlias = bool | int | float | Decimal | str | bytes | UUID | dat
 
 @mypyc_attr(native_class=False)
 class Int32(int):
-    """A whole number in a header that is 32 bits wide, for doors (AMQP) whose peers tell the widths apart.
+    """A whole number of 32 bits in a header, for protocols (AMQP) that distinguish integer widths.
 
-    It is an int in every other respect; a plain int travels as 64 bits.
+    It is an int in every other respect; a plain int is encoded with 64 bits.
     """
 
     def __new__(cls, value: int = 0) -> "Int32":
         if not -(2**31) <= value < 2**31:
-            raise HeaderInvalid(f"{value} is beyond 32 bits", "use a plain int")
+            raise HeaderInvalid(f"{value} does not fit into 32 bits", "use a plain int")
         return int.__new__(cls, value)
 
     def __repr__(self) -> str:
         return f"Int32({int(self)})"
 
 
-# Text fields, in the order in which every encoding writes them.
+# The text properties, in the order in which every encoding writes them. Only append: the order is on disk.
 TEXT_FIELDS: Final[tuple[str, ...]] = (
     "type",
     "subject",
@@ -55,13 +55,13 @@ TEXT_FIELDS: Final[tuple[str, ...]] = (
 )
 
 
-# Acyclic like Message: header values are scalars, so nothing here can lead back to it.
+# Acyclic like Message: header values are scalars, so nothing here can refer back to it.
 @final
 @mypyc_attr(acyclic=True, free_list_len=1)
 class MessageProperties:
     """Absent text is None, absent times are 0. `ttl_ns` counts from the message's timestamp.
 
-    The mappings given become its own, uncopied and unchecked: `fields.py` checks what comes from outside.
+    The given mappings are used without a copy and without a check: `fields.py` checks what comes from a caller.
     """
 
     def __init__(self, headers: dict[str, HeaderValue] | None = None, trace: dict[str, str] | None = None) -> None:
@@ -86,14 +86,15 @@ class MessageProperties:
         self.scheduled_at_ns: i64 = 0
         self.headers: dict[str, HeaderValue] = {} if headers is None else headers
         self.trace: dict[str, str] = {} if trace is None else trace
-        # The headers that are known to be plain, and how many they were: see `trust_headers`.
+        # The headers that are known to be plain, and their number then: see `trust_headers`.
         self._plain: dict[str, HeaderValue] | None = None
         self._plain_count: i64 = 0
 
     def trust_headers(self) -> None:
-        """Remember that each value is text, a bool, int (no Int32), float or None, so that no encoder looks again.
+        """Remember that each value is text, a bool, int (not Int32), float or None, so that no encoder checks again.
 
-        Other headers, or one more or less, are not trusted. A value replaced in place is not noticed.
+        Another mapping, or another number of headers, is not trusted. A value that is replaced in place is not
+        detected.
         """
         self._plain = self.headers
         self._plain_count = len(self.headers)
@@ -112,7 +113,7 @@ class MessageProperties:
         return other
 
     def as_tuple(self) -> tuple[object, ...]:
-        """Every field in one fixed order, for comparison."""
+        """Every property in one fixed order, for comparison."""
         texts = tuple([getattr(self, name) for name in TEXT_FIELDS])
         return (*texts, self.ttl_ns, self.scheduled_at_ns, self.headers, self.trace)
 

@@ -1,7 +1,7 @@
-"""What a message carries, in three kinds: raw bytes, a JSON value, or data that somebody else serialized.
+"""The payload of a message, of three kinds: raw bytes, a JSON value, or data that is serialized already.
 
-In process the body is whatever object was published, and nobody looks inside. The kinds matter at the
-borders: for the encodings, for storage and for the wire. Reading a payload never decodes it.
+In memory the body is the object that was published, and the bus never inspects it. The kinds matter where a message is
+encoded: for a store or for the network. Reading a payload never decodes it.
 """
 
 import enum
@@ -13,7 +13,7 @@ from unibus.errors import SerializationFailed
 
 
 class SerializationFormat(enum.Enum):
-    """How serialized data was written. RKYV and BINCODE are carried, never read: they are Rust's own."""
+    """The format of serialized data. RKYV and BINCODE are formats of Rust: forwarded, never decoded."""
 
     RKYV = "rkyv"
     BINCODE = "bincode"
@@ -23,7 +23,7 @@ class SerializationFormat(enum.Enum):
 
 @final
 class Serialized:
-    """Data that is already serialized, to be forwarded as it is."""
+    """Data that is already serialized, and is forwarded unchanged."""
 
     def __init__(self, format: SerializationFormat, data: bytes) -> None:
         self.format = format
@@ -39,7 +39,7 @@ class Serialized:
         return f"Serialized({self.format.value}, {len(self.data)} bytes)"
 
 
-# Named here because inside Payload the word "bytes" is its constructor.
+# Named here because inside of Payload the name "bytes" is a constructor.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Bytes: TypeAlias = bytes
 
@@ -52,14 +52,14 @@ _to_builtins: Final = msgspec.to_builtins
 
 @final
 class Payload:
-    """A body together with its kind. Make one with `json`, `bytes` or `serialized`."""
+    """A body together with its kind. Create one with `json`, `bytes` or `serialized`."""
 
     def __init__(self, value: object) -> None:
         self.value = value
 
     @staticmethod
     def json(value: object) -> "Payload":
-        """Take anything that JSON can express; raises SerializationFailed for anything else."""
+        """A value that JSON can express. Raises SerializationFailed for anything else."""
         try:
             return Payload(_to_builtins(value, str_keys=True))
         except (TypeError, ValueError, RecursionError) as error:
@@ -78,7 +78,7 @@ class Payload:
         return payload_kind(self.value)
 
     def as_json(self) -> object:
-        """The value itself, or None when the payload is bytes or serialized data."""
+        """The value itself, or None if the payload is bytes or serialized data."""
         return self.value if self.kind == KIND_JSON else None
 
     def as_bytes(self) -> Buffer | None:

@@ -1,4 +1,4 @@
-"""The one scale of urgency: 0 to 255, lower first."""
+"""The priority of a message: 0 to 255, lower is delivered first."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from unibus.limits import PRIORITY_MAX
 
 
 class Priority:
-    """Named levels. Any whole number from 0 to 255 is as good."""
+    """Named levels. Any whole number from 0 to 255 is valid."""
 
     CRITICAL: Final = 0
     HIGH: Final = 25
@@ -19,7 +19,7 @@ class Priority:
 
 
 def checked_priority(value: object) -> i64:
-    """The value as a priority; anything but a whole number from 0 to 255 is refused."""
+    """The value as a priority. Raises PriorityInvalid for anything but a whole number from 0 to 255."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PRIORITY_MAX:
         number: i64 = value
         return number

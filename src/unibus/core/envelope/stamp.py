@@ -1,8 +1,12 @@
-"""Who gives a message its id and its time.
+"""The ids and timestamps of messages.
 
-Core has no clock and no chance of its own. A stamper is lent to it: a random prefix that the shell drew once,
-a counter, and the shell's wall clock. The id's text is only made when somebody reads it: drawing and
-formatting a random id for each message would cost ten times the publish itself.
+`core` has no clock and no random numbers of its own. The bus passes an `IdGenerator`: a random prefix that it drew
+once, a counter, and its wall clock.
+
+    id = prefix + counter in hexadecimal      unique, because the prefix is unique to the generator
+
+The text of an id is only built when it is read: drawing and formatting a random id for each message would cost ten
+times as much as the publish itself.
 """
 
 from collections.abc import Callable
@@ -17,11 +21,11 @@ def _no_time() -> int:
 
 @final
 class IdGenerator:
-    """`prefix` must be unique to this stamper; ids are the prefix followed by a counter in hexadecimal."""
+    """`prefix` must be unique to this generator; ids are the prefix followed by a counter in hexadecimal."""
 
     def __init__(self, prefix: str, wall_ns: Callable[[], object]) -> None:
         self.prefix = prefix
-        self.wall_ns = wall_ns  # Gives an int. Typed loosely, so that compiled code keeps the object as it comes.
+        self.wall_ns = wall_ns  # Returns an int. Typed as object, so that compiled code does not unpack it.
         self.number: i64 = 0
 
     def next_number(self) -> i64:
@@ -35,7 +39,7 @@ _TAILS: Final[list[str]] = [f"{number:03x}" for number in range(1 << _TAIL_BITS)
 
 @final
 class _Head:
-    """The part of an id that many have in common. Never changed, only replaced: threads share it."""
+    """The part that 4,096 consecutive ids share. Immutable: threads share it, and one replaces it as a whole."""
 
     def __init__(self, prefix: str, high: i64) -> None:
         self.prefix = prefix
@@ -53,7 +57,8 @@ _last: Final = _Last()
 
 
 def id_text(prefix: str, number: i64) -> str:
-    """The prefix and the number in hexadecimal. Formatting each one anew would cost as much as storing a message."""
+    """The prefix and the number in hexadecimal. Formatting the whole id every time costs as much as storing a message,
+    so the head is cached and the tail comes from a table."""
     high = number >> _TAIL_BITS
     head = _last.head
     if head.high != high or head.prefix is not prefix:
@@ -67,7 +72,8 @@ _id_generator = IdGenerator("", _no_time)
 
 
 def set_default_id_generator(id_generator: IdGenerator) -> None:
-    """Called once by the shell at import (and again in a forked child), for messages made outside of a bus."""
+    """The bus package calls it at import, and again in a forked child: for messages that are created outside of a bus.
+    A child with the generator of its parent would create the same ids."""
     global _id_generator
     _id_generator = id_generator
 

@@ -1,7 +1,7 @@
-"""The other designs' names for the one envelope.
+"""Views of the envelope under other names, for programs that use those names.
 
-A BusMessage is a view: it holds the message, copies nothing and never differs from it. What the designs called topic,
-metadata, custom or tracing is `channel`, `headers` and `trace` here.
+A BusMessage holds a message, copies nothing and never differs from it. Its `topic`, `metadata` and `tracing` are the
+`channel`, `headers` and `trace` of the message.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from unibus.core.envelope.stamp import default_id_generator, id_text
 
 @mypyc_attr(native_class=False)
 class MessageId(str):
-    """A message's id as a type of its own; it compares and hashes as its text. Without an argument: a new one."""
+    """The id of a message as a separate type; it compares and hashes as its text. Without an argument: a new id."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class MessageId(str):
 
 @final
 class MessageMeta:
-    """The first design's metadata. Its `custom` map is the headers, whose values keep their types here."""
+    """The tracing fields and headers of a message. Its `custom` map is the headers, whose values keep their types."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class MessageMeta:
         return hash((self.trace_id, self.correlation_id, self.source))
 
     def as_fields(self) -> dict[str, object]:
-        """What `publish` and `Message.with_fields` take."""
+        """The fields as `publish` and `Message.with_fields` take them."""
         return {
             "trace_id": self.trace_id,
             "correlation_id": self.correlation_id,
@@ -66,18 +66,18 @@ class MessageMeta:
         }
 
     def __repr__(self) -> str:
-        # Values may be secret; names tell enough.
+        # Names only: values may be secret.
         return f"MessageMeta({', '.join([name for name, value in self.as_fields().items() if value])})"
 
 
 def meta(message: Message) -> MessageMeta:
-    """Its headers are the message's own, not copied."""
+    """The metadata of a message. Its headers are those of the message, not a copy."""
     return MessageMeta(message.trace_id, message.correlation_id, message.source, message.headers)
 
 
 @final
 class BusMessage:
-    """The second design's message."""
+    """A message with `topic`, `payload`, `metadata` and `sort_key`, as a `MessageBackend` gets it."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -97,7 +97,7 @@ class BusMessage:
 
     @property
     def correlation_id(self) -> str:
-        """The one that was given, else the message's id: unique as the design wants, and the same at every reading."""
+        """The given one, else the message's id: always set, unique, and the same on every access."""
         given = self.message.correlation_id
         return self.message.id if given is None else given
 
@@ -115,17 +115,17 @@ class BusMessage:
 
     @property
     def enqueued_time(self) -> float:
-        """Seconds since 1970 by the wall clock, as true as the clock; never moved to keep an order."""
+        """Seconds since 1970 by the wall clock; not adjusted to be monotonic. `sort_key` gives the order."""
         return self.message.timestamp_ns / 1e9
 
     @property
     def sort_key(self) -> tuple[int, int]:
-        """First by priority, then by the sequence that the channel gave: exact, whatever the clock does."""
+        """By priority, then by the sequence that the channel assigned: exact, independent of the clock."""
         return (self.message.priority, self.message.sequence)
 
     @property
     def backend_id(self) -> str | None:
-        """How the store that keeps the message calls it; None in memory."""
+        """The id of the message in the backend that stores it; None in memory."""
         return None if self.message.properties is None else self.message.properties.backend_id
 
     def __eq__(self, other: object) -> bool:

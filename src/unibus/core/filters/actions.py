@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""SqlRuleAction: what a rule makes of a message that it selected, by SET and REMOVE.
+"""SqlRuleAction: how a rule changes a message that it matched, by SET and REMOVE.
 
-Statements take effect one after the other, and each sees what the ones before have done. The message itself is not
-changed: `apply` gives another one around the same body.
+Statements are executed one after the other, and each sees the effects of those before it. The message itself is not
+changed: `apply` returns another one around the same body.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ _FIELDS: Final[dict[str, str]] = {
 
 @final
 class ActionStep:
-    """One statement, ready. Without a term it removes."""
+    """One compiled statement. Without a term it removes the property."""
 
     def __init__(self, target: tree.Property, term: Term | None) -> None:
         self.target = target
@@ -83,7 +83,7 @@ class SqlRuleAction:
         statements_max: i64 = FILTER_STATEMENTS_MAX,
     ) -> None:
         if mode not in MODES:
-            raise FilterInvalid(f"no mode {mode!r:.40}", "there are 'azure' and 'lenient'")
+            raise FilterInvalid(f"there is no filter mode {mode!r:.40}", "use 'azure' or 'lenient'")
         parser = Parser(expression, chars_max, depth_max)
         self.expression = expression
         self.statements: tuple[tree.Statement, ...] = tuple(_statements(parser, statements_max))
@@ -95,11 +95,11 @@ class SqlRuleAction:
 
     @property
     def text(self) -> str:
-        """The action in the language, in the one form that `printing.py` gives."""
+        """The action as text, in the canonical form of `printing.py`."""
         return "; ".join([printed_statement(statement) for statement in self.statements])
 
     def apply(self, message: Message) -> Message:
-        """The message as the action makes it. EvaluationError, with nothing changed, if it cannot."""
+        """The changed message. Raises EvaluationError, with nothing changed, if a statement has no result."""
         other = message.copy()
         other.properties = MessageProperties() if message.properties is None else message.properties.copy()
         try:
@@ -123,7 +123,7 @@ class SqlRuleAction:
         return f"<SqlRuleAction {self.text!r:.80}>"
 
 
-# Reading
+# Parsing
 
 
 def _statements(parser: Parser, statements_max: i64) -> list[tree.Statement]:
@@ -131,7 +131,7 @@ def _statements(parser: Parser, statements_max: i64) -> list[tree.Statement]:
     while True:
         at = parser.token().position
         if len(statements) == statements_max:
-            raise invalid("one statement too many", at, f"at most {statements_max}")
+            raise invalid("one statement too many", at, f"at most {statements_max} are allowed")
         statements.append(_statement(parser))
         separated = parser.accept_sign(";") or parser.accept_sign(",")
         token = parser.token()
@@ -167,7 +167,7 @@ def _check_target(target: tree.Property, word: str, position: i64) -> None:
     if not is_writable(target.name):
         raise invalid(f"sys.{target.name} cannot be changed,", position, "the broker sets it")
     if word == "REMOVE" and system_number(target.name) == MESSAGE_ID:
-        raise invalid("sys.MessageId cannot be removed,", position, "every message has one; SET gives it another")
+        raise invalid("sys.MessageId cannot be removed,", position, "every message has one; use SET to change it")
 
 
 def _step(statement: tree.Statement, compiler: Compiler) -> ActionStep:
@@ -176,7 +176,7 @@ def _step(statement: tree.Statement, compiler: Compiler) -> ActionStep:
     return ActionStep(statement.target, None)
 
 
-# Doing
+# Executing
 
 
 def _set(message: Message, target: tree.Property, term: Term) -> Message:
@@ -188,12 +188,12 @@ def _set(message: Message, target: tree.Property, term: Term) -> Message:
 
 
 def _set_user(properties: MessageProperties, given: str, value: object) -> None:
-    # Another dict, not a changed one: who remembers something about headers goes by the dict.
+    # A new dict, not a changed one: caches about headers (`trust_headers`, `spelling`) are keyed by the dict.
     headers = dict(properties.headers)
     known = name_in(headers, given)
     name = given if known is None else known
     if known is None and len(headers) >= HEADER_COUNT_MAX:
-        raise EvaluationError(f"more than {HEADER_COUNT_MAX} properties")
+        raise EvaluationError(f"the message would have more than {HEADER_COUNT_MAX} properties")
     try:
         headers[name] = checked_header(name, _as_before(headers.get(name), value))
     except HeaderInvalid as error:
@@ -202,7 +202,7 @@ def _set_user(properties: MessageProperties, given: str, value: object) -> None:
 
 
 def _as_before(old: object, new: object) -> object:
-    """A number in the kind that the property had, where C# converts it without being asked, or it still fits."""
+    """The number in the type that the property had, if C# converts it implicitly or the value still fits."""
     before = kind_of(old)
     now = kind_of(new)
     if now == INT64 and before == INT32:
@@ -239,10 +239,10 @@ def _set_system(message: Message, name: str, value: object) -> Message:
 def _system_text(name: str, number: i64, value: object) -> str | None:
     text = str(value) if isinstance(value, UUID) else text_of(value, True)
     if text is None and value is not None:
-        raise EvaluationError(f"sys.{name} is text, not {type(value).__name__}")
+        raise EvaluationError(f"sys.{name} must be text, not {type(value).__name__}")
     if number in (MESSAGE_ID, SESSION_ID, PARTITION_KEY):
         if text is not None and not 1 <= len(text) <= MESSAGE_ID_CHARS_MAX:
-            raise EvaluationError(f"sys.{name} has 1 to {MESSAGE_ID_CHARS_MAX} characters")
+            raise EvaluationError(f"sys.{name} must have 1 to {MESSAGE_ID_CHARS_MAX} characters")
     return text
 
 
@@ -261,7 +261,7 @@ def _lifetime_ns(value: object) -> i64:
     if value is None:
         return 0
     if not isinstance(value, timedelta) or value <= timedelta(0) or value > timedelta(days=100_000):
-        raise EvaluationError("sys.TimeToLive is a positive span of time")
+        raise EvaluationError("sys.TimeToLive must be a positive time span")
     return value // timedelta(microseconds=1) * 1000
 
 
@@ -269,10 +269,10 @@ def _moment_ns(value: object) -> i64:
     if value is None:
         return 0
     if not isinstance(value, datetime):
-        raise EvaluationError("sys.ScheduledEnqueueTimeUtc is an instant")
+        raise EvaluationError("sys.ScheduledEnqueueTimeUtc must be an instant")
     since = (aware(value) - _EPOCH) // timedelta(microseconds=1) * 1000
     if not 0 < since < 2**63:
-        raise EvaluationError("sys.ScheduledEnqueueTimeUtc lies beyond the calendar")
+        raise EvaluationError("sys.ScheduledEnqueueTimeUtc is out of range")
     return since
 
 

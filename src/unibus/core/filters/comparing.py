@@ -1,13 +1,13 @@
 # mypyc: compiled
-"""How two values of a message compare: by type, as C# has it, and UNKNOWN where the types do not meet.
+"""Compares two values by the rules of C#: by type, and UNKNOWN if the types are not comparable.
 
     texts            by code point, case matters
     numbers          by value; a float beside an integer as floats; a float beside a Decimal is UNKNOWN
     instants, spans  by time; an instant without a zone is UTC
     booleans, bytes, UUIDs     equal or not; which is less is UNKNOWN
 
-None, which stands for NULL and for a property that there is not, makes every comparison UNKNOWN. In lenient mode a text
-that reads as a number is one beside a number, and floats compare with Decimals.
+None, which is NULL or a missing property, makes every comparison UNKNOWN. In lenient mode a text that can be parsed as
+a number is compared with a number as one, and floats are compared with Decimals.
 """
 
 from datetime import datetime, timedelta
@@ -55,7 +55,7 @@ OPERATORS: Final[dict[str, i64]] = {
     ">=": AT_LEAST,
 }
 MIRRORED: Final[dict[str, str]] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""The operator that says the same with its sides exchanged."""
+"""The equivalent operator for exchanged sides."""
 
 
 def compared(operator: i64, left: object, right: object, lenient: bool) -> i64:
@@ -134,7 +134,7 @@ def _alike(operator: i64, left: object, right: object, kind: i64) -> i64:
 
 
 def _coerced(operator: i64, left: object, right: object) -> i64:
-    """A text beside a number, as the number it reads as."""
+    """A text and a number: the text is compared as the number that it can be parsed as."""
     if isinstance(left, str) and kind_of(right) >= INT32:
         return compared(operator, number_of_text(left), right, True)
     if isinstance(right, str) and kind_of(left) >= INT32:

@@ -1,5 +1,5 @@
 # mypyc: compiled
-"""From the tree to conditions that are quick to ask: constants are worked out, common shapes get their own classes."""
+"""Compiles the tree into predicates that are fast to evaluate: constants are folded, common forms have own classes."""
 
 from collections.abc import Mapping
 from typing import final
@@ -81,7 +81,7 @@ class Compiler:
     def _parameter(self, node: tree.Parameter) -> Term:
         name = node.name.lower()
         if name not in self._parameters:
-            raise FilterInvalid(f"no value for the parameter @{node.name[:40]}", "give one in parameters")
+            raise FilterInvalid(f"no value for the parameter @{node.name[:40]}", "pass one in parameters")
         return ConstantTerm(self._parameters[name])
 
     def _sign(self, node: tree.Sign) -> Term:
@@ -92,7 +92,7 @@ class Compiler:
         try:
             return ConstantTerm(signed(node.operator, operand.constant, self._lenient))
         except EvaluationError:
-            return term  # It fails when it is evaluated, as the language has it.
+            return term  # The language defines that it fails when it is evaluated, not when it is parsed.
 
     def _arithmetic(self, node: tree.Arithmetic) -> Term:
         left = self.term(node.left)
@@ -179,7 +179,7 @@ class Compiler:
 
 
 def _likeness(pattern: str, escape: str, escaped: bool) -> Likeness | None:
-    """None where the parts make no pattern; evaluating says so then."""
+    """None if the parts are not a valid pattern; then the evaluation raises."""
     if escaped and len(escape) != 1:
         return None
     try:

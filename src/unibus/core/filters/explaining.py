@@ -1,7 +1,7 @@
 # mypyc: compiled
-"""Why does this filter match this message, or why not? Every part of it with the value it has, for somebody to draw.
+"""Explains why a filter matches a message or not: every part of it with its value, as data for an output.
 
-Nothing is left out because another part has decided already: the question is asked by people who wonder about a part.
+Every part is evaluated, also if another part has decided the result already: the reader may ask about any part.
 """
 
 from typing import final
@@ -19,10 +19,10 @@ from unibus.errors import EvaluationError
 
 @final
 class Explained:
-    """One part: how deep it stands, its text, and its value.
+    """One part: its depth, its text, and its value.
 
-    Of a condition the value is True, False, or None for UNKNOWN. Of an expression it is the value, or None where there
-    is none. Of a part that fails it is the EvaluationError.
+    For a condition the value is True, False, or None for UNKNOWN. For an expression it is the value, or None for NULL.
+    For a part that fails it is the EvaluationError.
     """
 
     __slots__ = ("depth", "is_condition", "text", "value")
@@ -35,7 +35,7 @@ class Explained:
 
     @property
     def shown(self) -> str:
-        """The value in the words of the language."""
+        """The value as text of the filter language."""
         value = self.value
         if isinstance(value, EvaluationError):
             return f"error: {value.what}"
@@ -53,7 +53,7 @@ class Explained:
 
 
 def explained(node: tree.Node, compiler: Compiler, message: Message) -> list[Explained]:
-    """The parts in the order of the text, each before its own parts. Constants explain themselves."""
+    """The parts in the order of the text, each before its own parts. Without constants: they need no explanation."""
     found: list[Explained] = []
     _collect(node, compiler, message, 0, found)
     return found

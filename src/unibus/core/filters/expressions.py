@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""Expressions that are ready to be evaluated: each term gives its value for a message, None where that is UNKNOWN.
+"""Compiled expressions: each term returns its value for a message, None for UNKNOWN.
 
-Classes with a method, not closures: compiled, the call of a method is a jump, and that of a closure a call by Python's
-rules.
+They are classes with a method, not closures: compiled, calling a method is a direct jump, and calling a closure is a
+Python call.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from unibus.core.filters.property_lookup import name_in, spelling, system_number
 from unibus.errors import EvaluationError
 
 Draw: TypeAlias = Callable[[], UUID]
-"""Where newid() takes its chance from."""
+"""Draws the random value of newid()."""
 
 
 class Term:
-    """`can_fail` is False where no message can make it raise EvaluationError."""
+    """`can_fail` is False if no message can make it raise EvaluationError."""
 
     def value(self, message: Message) -> object:
         raise NotImplementedError
@@ -40,7 +40,7 @@ class ConstantTerm(Term):
 
 
 class PlaceTerm(Term):
-    """A property, of whichever scope."""
+    """A property of any scope."""
 
     def present(self, message: Message) -> bool:
         raise NotImplementedError
@@ -72,7 +72,7 @@ class UserTerm(PlaceTerm):
 
 @final
 class SystemTerm(PlaceTerm):
-    """One without a value does not exist."""
+    """A system property. Without a value it does not exist."""
 
     def __init__(self, name: str) -> None:
         self.number: i64 = system_number(name)
@@ -86,7 +86,7 @@ class SystemTerm(PlaceTerm):
 
 @final
 class CalledTerm(PlaceTerm):
-    """property(name), where the name is only known with the message."""
+    """property(name) with a name that depends on the message."""
 
     def __init__(self, name: Term) -> None:
         self._name = name
@@ -107,7 +107,7 @@ class CalledTerm(PlaceTerm):
         if name is None:
             return None
         if not isinstance(name, str):
-            raise EvaluationError(f"property() asks for a name, not for a {type(name).__name__}")
+            raise EvaluationError(f"property() needs a name, not a {type(name).__name__}")
         place = place_named(name)
         if place is None:
             raise EvaluationError(f"no system property {name[4:44]!r}")
@@ -119,7 +119,7 @@ _USER: Final = "user."
 
 
 def place_named(name: str) -> PlaceTerm | None:
-    """The place that a text names, with its scope or without; None for a system property that there is not."""
+    """The property of a name, with or without its scope; None for an unknown system property."""
     lower = name.lower()
     if lower.startswith(_SYS):
         known = system_spelling(name[4:])
@@ -134,7 +134,7 @@ class NewIdTerm(Term):
 
     def value(self, message: Message) -> object:
         if self._draw is None:
-            raise EvaluationError("newid() has nothing to draw from", "give the filter a new_id")
+            raise EvaluationError("newid() has no source of random values", "pass new_id to the filter")
         return self._draw()
 
     def can_fail(self) -> bool:

@@ -1,8 +1,8 @@
 # mypyc: compiled
 """The filters that a rule can have: TrueFilter, FalseFilter, CorrelationFilter and SqlFilter.
 
-Each is a tree in the end, so all of them are printed, explained, indexed and evaluated in one way. `matches` gives yes
-or no, or raises EvaluationError, and never anything else: what a message holds is not the publisher's fault.
+Each is a tree, so all of them are printed, explained, indexed and evaluated in one way. `matches` returns a bool or
+raises EvaluationError, and never another error: a filter of a subscriber must not fail a publisher.
 """
 
 from collections.abc import Mapping
@@ -48,13 +48,13 @@ _FIELDS: Final[dict[str, str]] = {
 
 
 class Filter:
-    """What every filter is: a tree with the values of its parameters, ready to be asked."""
+    """The base of all filters: a tree with the values of its parameters, compiled."""
 
     def __init__(
         self, node: tree.Predicate, parameters: dict[str, HeaderValue], mode: str, new_id: Draw | None
     ) -> None:
         if mode not in MODES:
-            raise FilterInvalid(f"no mode {mode!r:.40}", "there are 'azure' and 'lenient'")
+            raise FilterInvalid(f"there is no filter mode {mode!r:.40}", "use 'azure' or 'lenient'")
         self.tree = node
         self.parameters = parameters  # By folded name, without the @.
         self.mode = mode
@@ -63,11 +63,11 @@ class Filter:
 
     @property
     def text(self) -> str:
-        """The filter in the language, in the one form that `printing.py` gives."""
+        """The filter as text, in the canonical form of `printing.py`."""
         return printed(self.tree)
 
     def matches(self, message: Message) -> bool:
-        """EvaluationError if the message makes no answer possible."""
+        """Whether the filter matches. Raises EvaluationError if it has no result for this message."""
         try:
             return self.condition.holds(message)
         except (EvaluationError, MemoryError):
@@ -99,7 +99,7 @@ class Filter:
 
 @final
 class TrueFilter(Filter):
-    """Every message. The filter of a subscription that was given none."""
+    """Matches every message. The filter of a subscription without rules of its own."""
 
     def __init__(self) -> None:
         super().__init__(tree.Comparison("=", tree.integer(1), tree.integer(1)), _NO_VALUES, AZURE, None)
@@ -107,7 +107,7 @@ class TrueFilter(Filter):
 
 @final
 class FalseFilter(Filter):
-    """No message."""
+    """Matches no message."""
 
     def __init__(self) -> None:
         super().__init__(tree.Comparison("=", tree.integer(1), tree.integer(0)), _NO_VALUES, AZURE, None)
@@ -115,8 +115,8 @@ class FalseFilter(Filter):
 
 @final
 class CorrelationFilter(Filter):
-    """Properties that all have to equal what is given. System properties are keywords: subject (or label), to,
-    message_id, content_type, reply_to, reply_to_session_id, session_id."""
+    """Matches if all given properties are equal. System properties are keywords: subject (or label), to, message_id,
+    content_type, reply_to, reply_to_session_id, session_id."""
 
     def __init__(
         self,
@@ -135,18 +135,18 @@ class CorrelationFilter(Filter):
         terms = [_equals(tree.Property(name, "sys"), tree.text(wanted[name])) for name in wanted]
         terms += [_equals(tree.Property(name), tree.Parameter(f"p{at}")) for at, name in enumerate(names)]
         if not terms:
-            raise FilterInvalid("a correlation filter without a property", "use TrueFilter for every message")
+            raise FilterInvalid("the correlation filter has no property", "use TrueFilter to match every message")
         node: tree.Predicate = terms[0]
         if len(terms) > 1:
             node = tree.And(tuple(terms))
         super().__init__(node, values, mode, None)
-        self.system: dict[str, str] = wanted  # By the name that the language has for it.
+        self.system: dict[str, str] = wanted  # By its name in the filter language.
         self.properties: dict[str, HeaderValue] = dict(zip(names, values.values(), strict=True))
 
 
 @final
 class SqlFilter(Filter):
-    """A condition in the filter language. `parameters` gives each @name its value, with the @ or without."""
+    """A condition in the filter language. `parameters` has the value of each @name, with the @ or without."""
 
     def __init__(
         self,
@@ -166,13 +166,15 @@ class SqlFilter(Filter):
 
 
 def bound(asked: Mapping[str, int], given: Values | None) -> dict[str, HeaderValue]:
-    """The values of the parameters by folded name. FilterInvalid for one that is asked for and not given."""
+    """The values of the parameters by folded name. Raises FilterInvalid for one that is used and not given."""
     values: dict[str, HeaderValue] = {}
     if given is not None:
         for name, value in zip(given, _checked(given), strict=True):
             folded = name.removeprefix("@").lower()
             if folded in values:
-                raise FilterInvalid(f"two values for the parameter @{folded[:40]}", "names know no case")
+                raise FilterInvalid(
+                    f"two values for the parameter @{folded[:40]}", "names that differ only by case are equal"
+                )
             values[folded] = value
     for name, position in asked.items():
         if name.lower() not in values:
@@ -182,7 +184,7 @@ def bound(asked: Mapping[str, int], given: Values | None) -> dict[str, HeaderVal
 
 
 def as_named(given: Values | None, values: Mapping[str, HeaderValue]) -> dict[str, HeaderValue]:
-    """The checked values by the names that were given, without the @: names are compared without case, and kept."""
+    """The checked values by the given names, without the @. Names are compared without case, but keep theirs."""
     names = [] if given is None else [name.removeprefix("@") for name in given]
     return {name: values[name.lower()] for name in names}
 
@@ -192,7 +194,7 @@ def _checked(given: Values) -> list[HeaderValue]:
     checked: list[HeaderValue] = []
     for name, value in cast(Mapping[object, object], given).items():
         if not isinstance(name, str):
-            raise FilterInvalid(f"the name {name!r:.40} is no text")
+            raise FilterInvalid(f"the name {name!r:.40} is not text")
         try:
             checked.append(checked_header(name, aware(value) if isinstance(value, datetime) else value))
         except HeaderInvalid as error:
@@ -202,7 +204,7 @@ def _checked(given: Values) -> list[HeaderValue]:
 
 def _field(name: str) -> str:
     if name not in _FIELDS:
-        hint = near(name, frozenset(_FIELDS), "properties of your own go into properties=")
+        hint = near(name, frozenset(_FIELDS), "pass user properties as properties=")
         raise FilterInvalid(f"a correlation filter has no field {name!r:.40}", hint)
     return _FIELDS[name]
 
@@ -210,7 +212,7 @@ def _field(name: str) -> str:
 def _system(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
-    raise FilterInvalid(f"{name} is text, not {type(value).__name__}")
+    raise FilterInvalid(f"{name} must be text, not {type(value).__name__}")
 
 
 def _equals(place: tree.Property, value: tree.Expression) -> tree.Comparison:
@@ -218,5 +220,5 @@ def _equals(place: tree.Property, value: tree.Expression) -> tree.Comparison:
 
 
 def _typed(values: Mapping[str, HeaderValue]) -> dict[str, tuple[str, str]]:
-    """With their types, as 1 and True are one to Python."""
+    """The values with their types, because 1 and True are equal in Python."""
     return {name: (type(value).__name__, repr(value)) for name, value in values.items()}

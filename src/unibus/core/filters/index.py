@@ -1,15 +1,15 @@
 # mypyc: compiled
-"""Which of many filters want this message? A filter that needs a property to equal something is only asked if it does.
+"""An index of many filters: a filter that requires a property to equal a value is only evaluated if it does.
 
-    color = 'red' AND price > 10      found under color, 'red'
-    to IN ('a', 'b') OR key = 7       found under to, 'a' and 'b', and under key, 7
-    price > 10                        asked for every message
+    color = 'red' AND price > 10      indexed under color, 'red'
+    to IN ('a', 'b') OR key = 7       indexed under to, 'a' and 'b', and under key, 7
+    price > 10                        evaluated for every message
 
-So the cost of a message does not grow with filters that cannot match it. A filter with several such properties is found
-under the one that the fewest others are found under. What is found is still evaluated: the answer is exactly that of
-asking all, errors included, because nothing that could fail stands before the property that was missed.
+So the cost of a message does not grow with filters that cannot match it. A filter with several such properties is
+indexed under the one with the fewest other filters. The candidates are still evaluated, so the result is exactly that
+of evaluating all filters, including errors: nothing before the missing property could have failed.
 
-An index never changes; a topic makes another one when its rules change, in time that grows with the rules alone.
+An index is immutable; a topic builds another one when its rules change, in time that grows with the rules only.
 """
 
 from collections.abc import Iterable
@@ -30,12 +30,12 @@ _NUMBERS: Final = 1
 _OTHERS: Final = 2
 
 Slot: TypeAlias = tuple[str, int, object]
-"""A place, a kind of value, and the value in the form in which equal ones are one."""
+"""A property, a kind of value, and the value in a form in which equal values are the same key."""
 
 
 @final
 class Failure:
-    """A filter that has no answer for the message."""
+    """A filter that has no result for the message."""
 
     __slots__ = ("error", "key")
 
@@ -46,7 +46,7 @@ class Failure:
 
 @final
 class Selection:
-    """The keys of the filters that match, and of those that failed, both in the order in which they were given."""
+    """The keys of the filters that match, and of those that failed, both in the given order."""
 
     __slots__ = ("failed", "matched")
 
@@ -56,8 +56,8 @@ class Selection:
 
 
 @final
-class Drawer:
-    """The filters that are found under one property, by the value that they need. The lists are ascending."""
+class PropertyIndex:
+    """The filters that are indexed under one property, by the value that they require. The lists are ascending."""
 
     def __init__(self, place: UserTerm | SystemTerm) -> None:
         self.place = place
@@ -79,7 +79,7 @@ class Drawer:
             found.append(position)
 
     def look(self, value: object, found: list[list[int]]) -> None:
-        """Add the lists of those whose need the value may meet."""
+        """Append the lists of the filters that the value may satisfy."""
         if value is None:
             return
         if isinstance(value, str):
@@ -101,7 +101,7 @@ def _add(positions: list[int] | None, found: list[list[int]]) -> None:
 
 
 def _one_form(value: object, kind: i64) -> object:
-    """Times that are equal may differ by their zone, and those without one are UTC."""
+    """Equal times may differ by their time zone; a time without a zone is UTC."""
     if kind == INSTANT:
         assert isinstance(value, datetime)
         return aware(value)
@@ -110,7 +110,7 @@ def _one_form(value: object, kind: i64) -> object:
 
 @final
 class FilterIndex:
-    """Made of pairs of a key, which is anything, and a filter."""
+    """Built from pairs of a key, which may be any object, and a filter."""
 
     def __init__(self, entries: Iterable[tuple[object, Filter]]) -> None:
         self._keys: list[object] = []
@@ -118,10 +118,10 @@ class FilterIndex:
         for key, one in entries:
             self._keys.append(key)
             self._filters.append(one)
-        self._unplaced: list[int] = []  # Asked for every message.
-        self._user: dict[str, Drawer] = {}
-        self._folded: dict[str, list[Drawer]] = {}
-        self._system: dict[str, Drawer] = {}
+        self._unplaced: list[int] = []  # Evaluated for every message.
+        self._user: dict[str, PropertyIndex] = {}
+        self._folded: dict[str, list[PropertyIndex]] = {}
+        self._system: dict[str, PropertyIndex] = {}
         self._place_all()
 
     def __len__(self) -> int:
@@ -129,11 +129,11 @@ class FilterIndex:
 
     @property
     def unplaced(self) -> int:
-        """How many filters are asked for every message."""
+        """How many filters are evaluated for every message."""
         return len(self._unplaced)
 
     def select(self, message: Message) -> Selection:
-        """Never raises for what the message holds."""
+        """The matching filters. Never raises, whatever the message contains."""
         selection = Selection()
         for position in self.candidates(message):
             try:
@@ -144,15 +144,15 @@ class FilterIndex:
         return selection
 
     def candidates(self, message: Message) -> list[int]:
-        """The positions of the filters that are asked, ascending; all others cannot match."""
+        """The positions of the filters to evaluate, ascending; all others cannot match."""
         found: list[list[int]] = []
-        for drawer in self._system.values():
-            drawer.look(drawer.place.value(message), found)
+        for index in self._system.values():
+            index.look(index.place.value(message), found)
         properties = message.properties
         if properties is not None and self._user:
             if len(self._user) <= len(properties.headers):
-                for drawer in self._user.values():
-                    drawer.look(drawer.place.value(message), found)
+                for index in self._user.values():
+                    index.look(index.place.value(message), found)
             else:
                 self._look_by_headers(message, found)
         if not found:
@@ -164,10 +164,10 @@ class FilterIndex:
     def _look_by_headers(self, message: Message, found: list[list[int]]) -> None:
         """With more properties asked for than the message has, go by those that it has."""
         for name in message.headers:
-            drawers = self._folded.get(name.lower())
-            if drawers is not None:
-                for drawer in drawers:
-                    drawer.look(drawer.place.value(message), found)
+            indexes = self._folded.get(name.lower())
+            if indexes is not None:
+                for index in indexes:
+                    index.look(index.place.value(message), found)
 
     # Building
 
@@ -188,25 +188,25 @@ class FilterIndex:
 
     def _place(self, position: int, one: Filter, chosen: int) -> None:
         for key in one.condition.needs()[chosen]:
-            drawer = self._drawer(key.place)
-            drawer.lenient = drawer.lenient or key.lenient
+            index = self._index_of(key.place)
+            index.lenient = index.lenient or key.lenient
             for slot in _slots(key):
-                drawer.put(slot[1], slot[2], position)
+                index.put(slot[1], slot[2], position)
 
-    def _drawer(self, place: UserTerm | SystemTerm) -> Drawer:
+    def _index_of(self, place: UserTerm | SystemTerm) -> PropertyIndex:
         name = _place_name(place)
-        drawers = self._system if isinstance(place, SystemTerm) else self._user
-        drawer = drawers.get(name)
-        if drawer is None:
-            drawer = Drawer(place)
-            drawers[name] = drawer
+        indexes = self._system if isinstance(place, SystemTerm) else self._user
+        index = indexes.get(name)
+        if index is None:
+            index = PropertyIndex(place)
+            indexes[name] = index
             if isinstance(place, UserTerm):
-                self._folded.setdefault(place.folded, []).append(drawer)
-        return drawer
+                self._folded.setdefault(place.folded, []).append(index)
+        return index
 
 
 def _merged(found: list[list[int]], unplaced: list[int]) -> list[int]:
-    """One filter may be found under several values."""
+    """All positions, ascending, each once: one filter may be indexed under several values."""
     merged = unplaced[:]
     for positions in found:
         merged.extend(positions)
@@ -220,7 +220,7 @@ def _merged(found: list[list[int]], unplaced: list[int]) -> list[int]:
 
 
 def _place_name(place: UserTerm | SystemTerm) -> str:
-    # As it is written, not folded: where headers differ by case alone, each spelling finds its own.
+    # Not case-folded: if headers differ only by case, each spelling finds its own.
     return f"sys.{place.number}" if isinstance(place, SystemTerm) else place.name
 
 
@@ -230,7 +230,7 @@ def _needs(one: Filter) -> list[list[Slot]]:
 
 
 def _slots(key: PropertyKey) -> list[Slot]:
-    """Every form in which a value that equals the key's can come; none if nothing equals it."""
+    """Every form of a value that equals the key's value; none if nothing equals it."""
     name = _place_name(key.place)
     value = key.value
     kind = kind_of(value)

@@ -1,10 +1,10 @@
 # mypyc: compiled
-"""LIKE: a pattern in which % stands for any text and _ for any one character; case matters.
+"""LIKE: a pattern in which % matches any text and _ any one character; case matters.
 
-A pattern is cut at its %: the first piece must begin the text, the last one end it, and each in between is taken where
-it first occurs after the one before. The first occurrence is always good enough, so nothing is ever taken back. A piece
-with a _ is searched by one bit for each of its characters, all compared at once. So no pattern and no text make a match
-take more steps than the text has characters, and a few for each piece.
+A pattern is split at its %: the first piece must begin the text, the last one end it, and each in between is matched
+where it first occurs after the one before. The first occurrence is always sufficient, so there is no backtracking. A
+piece with a _ is searched by the bitap algorithm: one bit for each of its characters, all compared at once. So whatever
+the pattern and the text, a match takes at most one step for each character, and a few for each piece.
 """
 
 from typing import Final, final
@@ -16,12 +16,12 @@ _PIECE_STEPS: Final = 2
 
 @final
 class LikePiece:
-    """Characters in a row, some of them any (None)."""
+    """A sequence of characters; None matches any character."""
 
     def __init__(self, characters: list[str | None]) -> None:
         self.length: i64 = len(characters)
         self.open = [at for at, character in enumerate(characters) if character is None]
-        # What a comparison of the whole sees; without open places that is all there is to know.
+        # For a comparison of the whole piece; open positions are NUL.
         self.text = "".join(["\0" if character is None else character for character in characters])
         self._any = 0
         self._masks: dict[str, int] = {}
@@ -38,7 +38,7 @@ class LikePiece:
         self._last = 1 << (len(characters) - 1)
 
     def fits_at(self, text: str, start: i64) -> bool:
-        """Whether the text has the piece at that very place; it is long enough."""
+        """Whether the text has the piece at exactly this position. The caller has checked the length."""
         if not self.open:
             return text.startswith(self.text, start)
         parts = list(text[start : start + self.length])
@@ -47,7 +47,7 @@ class LikePiece:
         return "".join(parts) == self.text
 
     def find(self, text: str, start: i64, end: i64) -> i64:
-        """Where the piece first occurs and ends before `end`; -1 if nowhere."""
+        """Where the piece first occurs and ends before `end`; -1 if it does not."""
         if not self.open:
             return text.find(self.text, start, end)
         state = 0
@@ -62,7 +62,7 @@ class LikePiece:
 
 @final
 class Likeness:
-    """A pattern, ready. ValueError if it ends with its escape character."""
+    """A compiled pattern. Raises ValueError if it ends with its escape character."""
 
     def __init__(self, pattern: str, escape: str = "") -> None:
         pieces = _pieces(pattern, escape)
@@ -76,7 +76,7 @@ class Likeness:
         return self.walk(text) > 0
 
     def walk(self, text: str) -> i64:
-        """The steps that it took, counted in characters passed; negative if the text does not fit."""
+        """The number of steps, counted in characters; negative if the text does not match."""
         size: i64 = len(text)
         steps: i64 = _PIECE_STEPS + self._first.length
         if size < self._shortest or (self._anchored and size != self._shortest):

@@ -1,12 +1,12 @@
 # mypyc: compiled
-"""Arithmetic as C# has it, because that is what the language promises: the kinds of numbers, and what becomes of two.
+"""Arithmetic by the rules of C#, which the filter language defines: the kinds of numbers, and the kind of a result.
 
     Int32 with Int32  ──▶ Int32       int with int or Int32 ──▶ int, 64 bits
     any with float    ──▶ float       any integer with Decimal ──▶ Decimal        float with Decimal ──▶ UNKNOWN
 
-Integers are cut towards zero when divided, and beyond their width there is no result; nor is there for an integer or a
-Decimal divided by zero. A float goes on to infinity, or to no number. Where a kind has no such operation the value is
-None, which is UNKNOWN. In lenient mode a text that reads as a number is one beside a number.
+Division of integers truncates towards zero. A result beyond the width of an integer is an error; so is an integer or a
+Decimal divided by zero. A float becomes infinity or NaN. If a kind does not have the operation, the value is None,
+which is UNKNOWN. In lenient mode a text that can be parsed as a number counts as one next to a number.
 """
 
 import math
@@ -21,7 +21,7 @@ from unibus.core.envelope.message_properties import Int32
 from unibus.errors import EvaluationError
 from unibus.limits import FILTER_TEXT_CHARS_MAX
 
-# What a value is, to arithmetic and comparison. Numbers have the highest, in the order in which one becomes the other.
+# The kind of a value for arithmetic and comparison. Numbers are the highest, in the order of their conversion.
 NOTHING: Final = 0
 TEXT: Final = 1
 BOOLEAN: Final = 2
@@ -56,7 +56,7 @@ _TYPES: Final[dict[type[object], i64]] = {
 
 
 def kind_of(value: object) -> i64:
-    """NOTHING for None, and for what no header can be."""
+    """The kind of a value; NOTHING for None, and for a type that no header can have."""
     if value is None:
         return NOTHING
     known = _TYPES.get(type(value))
@@ -64,7 +64,7 @@ def kind_of(value: object) -> i64:
 
 
 def _kind_of_rarer(value: object) -> i64:
-    """Subclasses. A bool or an Int32 was told by its very type; another subclass of int is an int."""
+    """The kind of a subclass. bool and Int32 are in the table themselves; another subclass of int is an int."""
     for base, kind in _TYPES.items():
         if isinstance(value, base):
             return kind
@@ -72,7 +72,7 @@ def _kind_of_rarer(value: object) -> i64:
 
 
 def number_of_text(text: str) -> object:
-    """The number that a text reads as, in lenient mode; None if none."""
+    """The number that a text can be parsed as, in lenient mode; None if it cannot."""
     text = text.strip()
     if not text or len(text) > _DIGITS_MAX or not text.isascii() or text.strip("+-.0123456789eE"):
         return None
@@ -86,7 +86,7 @@ def number_of_text(text: str) -> object:
 
 
 def arithmetic(operator: str, left: object, right: object, lenient: bool) -> object:
-    """The value, None for UNKNOWN. EvaluationError where C# would throw."""
+    """The value, None for UNKNOWN. Raises EvaluationError where C# would throw."""
     if isinstance(left, str) and isinstance(right, str):
         return _joined(left, right) if operator == "+" else _lenient_texts(operator, left, right, lenient)
     if lenient:
@@ -101,12 +101,12 @@ def arithmetic(operator: str, left: object, right: object, lenient: bool) -> obj
 
 def _joined(left: str, right: str) -> str:
     if len(left) + len(right) > FILTER_TEXT_CHARS_MAX:
-        raise EvaluationError(f"a text of more than {FILTER_TEXT_CHARS_MAX} characters")
+        raise EvaluationError(f"the joined text has more than {FILTER_TEXT_CHARS_MAX} characters")
     return left + right
 
 
 def _lenient_texts(operator: str, left: str, right: str, lenient: bool) -> object:
-    """Two texts that are subtracted, say, can only be meant as numbers."""
+    """Two texts with an operator other than +: they can only be meant as numbers."""
     if not lenient:
         return None
     one = number_of_text(left)
@@ -123,7 +123,7 @@ def _lenient_number(value: object, beside: object) -> object:
 def _of_numbers(operator: str, left: object, right: object, kind: i64, lenient: bool) -> object:
     if kind == 0:
         if not lenient:
-            return None  # C# turns neither a double into a decimal nor the other way round.
+            return None  # C# does not convert between double and decimal.
         return _of_doubles(operator, double_of(left), double_of(right))
     if kind == DOUBLE:
         return _of_doubles(operator, double_of(left), double_of(right))
@@ -132,7 +132,7 @@ def _of_numbers(operator: str, left: object, right: object, kind: i64, lenient: 
     assert isinstance(left, int)
     assert isinstance(right, int)
     result = _of_integers(operator, left, right)
-    # C# has no remainder where it has no quotient.
+    # In C# the remainder overflows if the quotient does.
     quotient = _of_integers("/", left, right) if operator == "%" else 0
     if kind == INT32:
         _check_width(result, quotient, _INT32_MIN, _INT32_MAX)
@@ -210,7 +210,7 @@ def _decimal_result(operator: str, left: Decimal, right: Decimal) -> Decimal:
 
 
 def _of_times(operator: str, left: object, right: object) -> object:
-    """Instants and spans: what the calendar of C# adds and subtracts."""
+    """Addition and subtraction of instants and time spans, as in C#."""
     try:
         if isinstance(left, timedelta) and isinstance(right, timedelta):
             return left + right if operator == "+" else left - right if operator == "-" else None
@@ -224,7 +224,7 @@ def _of_times(operator: str, left: object, right: object) -> object:
 
 
 def signed(operator: str, value: object, lenient: bool) -> object:
-    """The value with a sign before it."""
+    """The value with a sign; None if its kind has none."""
     if lenient and isinstance(value, str):
         value = number_of_text(value)
     kind = kind_of(value)
@@ -245,7 +245,7 @@ def signed(operator: str, value: object, lenient: bool) -> object:
 
 
 def double_of(value: object) -> float:
-    """A number as a double, as near as it gets."""
+    """A number as the nearest double."""
     if isinstance(value, float):
         return value
     if isinstance(value, Decimal):
@@ -263,5 +263,5 @@ def decimal_of(value: object) -> Decimal:
 
 
 def aware(value: datetime) -> datetime:
-    """A time without a zone is taken for UTC, as Azure's clients send it."""
+    """The time with a zone; without one it is UTC, as Azure's clients send it."""
     return value.replace(tzinfo=UTC) if value.utcoffset() is None else value

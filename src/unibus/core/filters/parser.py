@@ -1,10 +1,10 @@
 # mypyc: compiled
-"""From tokens to the tree: a parser by precedence, written by hand.
+"""Parses tokens into a tree: a precedence-climbing parser, written by hand.
 
     OR < AND < NOT < comparisons, IS, IN, LIKE < + - < * / % < signs
 
-It never goes back, so its steps grow with the tokens and nothing else; `steps` counts them. Depth is counted where it
-grows, so no text can exhaust the stack of the parser or of anybody who walks the tree later.
+It never backtracks, so its steps grow with the number of tokens only; `steps` counts them. The depth is limited while
+the tree grows, so no text can exhaust the stack of the parser or of code that traverses the tree later.
 """
 
 from typing import Final, final
@@ -54,13 +54,13 @@ _SYSTEM: Final = frozenset(SYSTEM_NAMES)
 
 
 def parse(text: str, chars_max: i64 = FILTER_CHARS_MAX, depth_max: i64 = FILTER_DEPTH_MAX) -> tree.Predicate:
-    """The tree of a filter's text, or FilterInvalid with the position and a hint."""
+    """The tree of a filter's text. Raises FilterInvalid with the position and a hint."""
     return Parser(text, chars_max, depth_max).whole_predicate()
 
 
 @final
 class Built:
-    """A part of the tree, with its depth and where it begins."""
+    """A part of the tree, with its depth and the position where it begins."""
 
     __slots__ = ("depth", "node", "position")
 
@@ -71,7 +71,7 @@ class Built:
 
 
 class TokenCursor:
-    """The tokens of one text, and the one at hand. `steps` counts every move."""
+    """The tokens of one text, and the current one. `steps` counts every move."""
 
     def __init__(self, text: str, chars_max: i64) -> None:
         if len(text) > chars_max:
@@ -84,7 +84,7 @@ class TokenCursor:
         return self._tokens[self._at]
 
     def advance(self) -> FilterToken:
-        """The token at hand; the next one is at hand then. The last one stays."""
+        """Return the current token and move to the next one. The last one stays the current one."""
         token = self._tokens[self._at]
         self.steps += 1
         if token.kind != END:
@@ -107,7 +107,7 @@ class TokenCursor:
 
 @final
 class Parser(TokenCursor):
-    """Reads one text. `parameters` is where each @name first stands, in the case of the text."""
+    """Parses one text. `parameters` has the position of the first use of each @name, in the case of the text."""
 
     def __init__(self, text: str, chars_max: i64 = FILTER_CHARS_MAX, depth_max: i64 = FILTER_DEPTH_MAX) -> None:
         super().__init__(text, chars_max)
@@ -125,11 +125,11 @@ class Parser(TokenCursor):
     # Both kinds of node
 
     def expression(self, strength: i64 = _ADD) -> tree.Expression:
-        """Also what a rule action assigns."""
+        """An expression; also the value of a SET statement."""
         return _as_expression(self._parse(strength))
 
     def _parse(self, strength: i64) -> Built:
-        """What binds at least as strongly as asked."""
+        """Parse operators that bind at least as strongly as `strength`."""
         token = self.advance()
         self._nesting += 1
         if self._nesting > self._depth_max:
@@ -228,7 +228,7 @@ class Parser(TokenCursor):
             return tree.Property(token.text)
         name = system_spelling(token.text)
         if name is None:
-            hint = near(token.text, _SYSTEM, "a property of your own is written without sys.")
+            hint = near(token.text, _SYSTEM, "write a user property without sys.")
             raise invalid(f"no system property {token.text[:40]!r},", token.position, hint)
         return tree.Property(name, "sys")
 
@@ -259,7 +259,7 @@ class Parser(TokenCursor):
         return self._grown(node, max(left.depth, right.depth), token.position, left.position)
 
     def _chain(self, left: Built, token: FilterToken) -> Built:
-        """All terms of one AND or OR at once: side by side, not one below the other."""
+        """All terms of one AND or OR in one node: side by side, so that a long list is not a deep tree."""
         word = token.text
         binding: i64 = _AND if word == "AND" else _OR
         terms = [self._as_predicate(left)]
@@ -286,7 +286,7 @@ class Parser(TokenCursor):
         if token.is_keyword("LIKE"):
             return self._like(left, token, negated)
         if negated:
-            hint = near(token.text, frozenset({"IN", "LIKE"}), "NOT stands before a condition, or before IN and LIKE")
+            hint = near(token.text, frozenset({"IN", "LIKE"}), "write NOT before a condition, or before IN and LIKE")
             raise invalid(f"{_shown(token)} after NOT", token.position, hint)
         operand = _as_expression(left)
         right = self._parse(_ADD)
@@ -339,7 +339,7 @@ class Parser(TokenCursor):
             return node
         token = self.token()
         if token.kind not in (END, KEYWORD) and not token.is_sign(")"):
-            raise self._left_over(token)  # Most likely it is the operator that is written wrong.
+            raise self._left_over(token)  # Most likely the operator is misspelt.
         if isinstance(node, tree.Constant) and node.kind == "boolean":
             hint = "write 1 = 1" if node.value is True else "write 1 = 0"
         else:
@@ -349,17 +349,17 @@ class Parser(TokenCursor):
     # Depth and mistakes
 
     def _grown(self, node: tree.Node, depth: i64, at: i64, begins: i64 = -1) -> Built:
-        """A node above others of that depth; `at` is where it is told if that is too deep."""
+        """A node above others of that depth; `at` is the position for the error if it is too deep."""
         if depth + 1 > self._depth_max:
             raise self._too_deep(at)
         return Built(node, depth + 1, at if begins < 0 else begins)
 
     def _too_deep(self, position: i64) -> FilterInvalid:
-        return invalid("the filter nests too deep", position, f"at most {self._depth_max} levels; use several rules")
+        return invalid("the filter nests too deeply", position, f"at most {self._depth_max} levels; use several rules")
 
     def _left_over(self, token: FilterToken) -> FilterInvalid:
         if token.is_sign(")"):
-            return invalid("a ) that nothing opened", token.position, "remove it, or add a (")
+            return invalid("a ) without its (", token.position, "remove it, or add a (")
         what = f"{_shown(token)} where an operator or the end belongs,"
         if token.kind == NAME:
             return invalid(what, token.position, near(token.text, _INFIX_WORDS, "join conditions with AND or OR"))
@@ -394,7 +394,7 @@ def _as_property(built: Built, what: str) -> SourcePosition:
     if isinstance(node, (tree.Property, tree.PropertyCall)):
         return SourcePosition(node, built.depth)
     hint = "name a property; texts in 'quotes' are not names"
-    raise invalid(f"{what} asks for a property,", built.position, hint)
+    raise invalid(f"{what} needs a property,", built.position, hint)
 
 
 def _number(token: FilterToken, negative: bool) -> tree.Constant:
@@ -404,7 +404,7 @@ def _number(token: FilterToken, negative: bool) -> tree.Constant:
         if value in (float("inf"), float("-inf")):
             raise invalid(f"{token.text[:40]} is beyond a double", token.position, "at most 1.7976931348623157E308")
         return tree.double(value)
-    # The longest integer has 19 digits; Python refuses to read thousands of them.
+    # The longest integer has 19 digits; Python refuses to convert thousands of them.
     digits = token.text.lstrip("0") or "0"
     if len(digits) > 19 or int(digits) > (_INT64_MAX + 1 if negative else _INT64_MAX):
         raise invalid(f"{token.text[:40]} is beyond 64 bits", token.position, "with a decimal point it is a double")
@@ -435,15 +435,16 @@ def _comparison(sign: str, left: tree.Expression, right: tree.Expression) -> tre
 
 def _check_escape(escape: tree.Expression, position: i64) -> None:
     if isinstance(escape, tree.Constant) and not (isinstance(escape.value, str) and len(escape.value) == 1):
-        raise invalid("ESCAPE asks for one character,", position, "for instance ESCAPE '\\'")
+        raise invalid("ESCAPE needs one character,", position, "for instance ESCAPE '\\'")
 
 
 def _check_pattern(pattern: tree.Expression, escape: tree.Expression | None, position: i64) -> None:
-    """A pattern that can never be one is told now; what is only known later is told then."""
+    """Report a constant pattern that is invalid now; one that depends on the message is checked when it is
+    evaluated."""
     if not isinstance(pattern, tree.Constant) or pattern.value is None:
         return
     if not isinstance(pattern.value, str):
-        raise invalid("LIKE asks for a pattern,", position, "a text, for instance LIKE 'red%'")
+        raise invalid("LIKE needs a pattern,", position, "a text, for instance LIKE 'red%'")
     if isinstance(escape, tree.Constant) and isinstance(escape.value, str):
         try:
             Likeness(pattern.value, escape.value)

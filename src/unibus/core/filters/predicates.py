@@ -1,9 +1,9 @@
 # mypyc: compiled
-"""Predicates that are ready to be evaluated, in the logic of three values.
+"""Compiled predicates, in three-valued logic.
 
-`truth` is TRUE, FALSE or UNKNOWN. `holds` asks only whether it is TRUE, which is what a rule wants to know, and stops
-as soon as it cannot be: a term of AND that does not hold ends it. So what stands to the right of such a term is not
-evaluated and cannot fail. The shapes that most filters have, a property beside a constant, have classes of their own.
+`truth` is TRUE, FALSE or UNKNOWN. `holds` only says whether it is TRUE, which is all that a rule needs, and stops as
+soon as that is impossible: a term of AND that is not true ends it. So the terms to the right of it are not evaluated,
+and cannot fail. The most common forms, a property compared with a constant, have their own classes.
 """
 
 from typing import Final, final
@@ -22,7 +22,7 @@ from unibus.limits import FILTER_CHARS_MAX
 
 @final
 class PropertyKey:
-    """A property and a value that it has to equal."""
+    """A property and the value that it must equal."""
 
     def __init__(self, place: UserTerm | SystemTerm, value: object, lenient: bool) -> None:
         self.place = place
@@ -31,8 +31,8 @@ class PropertyKey:
 
 
 class Condition:
-    """`needs` are alternatives: of each list, one key at least has to fit, or the condition does not hold and does
-    not fail. No list: nothing is known. An empty list: it never holds."""
+    """A compiled predicate. `needs` returns alternatives for the index: unless at least one key of a list matches, the
+    condition is neither true nor an error. No list: nothing is known. An empty list: it is never true."""
 
     def truth(self, message: Message) -> i64:
         raise NotImplementedError
@@ -63,7 +63,7 @@ class Fixed(Condition):
 
 @final
 class TextEquals(Condition):
-    """A user property beside a text."""
+    """A user property compared with a text."""
 
     def __init__(self, place: UserTerm, text: str, negated: bool, lenient: bool) -> None:
         self._place = place
@@ -90,7 +90,7 @@ class TextEquals(Condition):
 
 @final
 class SystemTextEquals(Condition):
-    """A system property that is text beside a text."""
+    """A text system property compared with a text."""
 
     def __init__(self, place: SystemTerm, text: str, negated: bool) -> None:
         self._place = place
@@ -114,7 +114,7 @@ class SystemTextEquals(Condition):
 
 @final
 class IntegerMeets(Condition):
-    """A user property beside an integer."""
+    """A user property compared with an integer."""
 
     def __init__(self, place: UserTerm, operator: i64, number: int, lenient: bool) -> None:
         self._place = place
@@ -125,7 +125,7 @@ class IntegerMeets(Condition):
 
     def truth(self, message: Message) -> i64:
         value = self._place.value(message)
-        # In this order: compiled, what is known to be an int is no bool any more.
+        # In this order: once compiled code knows that a value is an int, it no longer distinguishes a bool.
         if not isinstance(value, bool) and isinstance(value, int):
             return verdict(self._operator, value < self._number, value == self._number)
         if isinstance(value, float):
@@ -138,13 +138,13 @@ class IntegerMeets(Condition):
 
 @final
 class Meets(Condition):
-    """Any two terms."""
+    """A comparison of any two terms."""
 
     def __init__(self, operator: i64, left: Term, right: Term, key: PropertyKey | None, lenient: bool) -> None:
         self._operator = operator
         self._left = left
         self._right = right
-        self._key = key  # Where this is a property that equals a constant.
+        self._key = key  # If this is a property that equals a constant.
         self._lenient = lenient
 
     def truth(self, message: Message) -> i64:
@@ -160,7 +160,7 @@ class Meets(Condition):
 
 @final
 class IsNothing(Condition):
-    """IS NULL: there is none, or it is NULL."""
+    """IS NULL: the property does not exist, or is NULL."""
 
     def __init__(self, place: PlaceTerm, negated: bool) -> None:
         self._place = place
@@ -175,7 +175,7 @@ class IsNothing(Condition):
 
 @final
 class IsPresent(Condition):
-    """EXISTS: there is one, even if it is NULL."""
+    """EXISTS: the property exists, even if it is NULL."""
 
     def __init__(self, place: PlaceTerm) -> None:
         self._place = place
@@ -189,7 +189,7 @@ class IsPresent(Condition):
 
 @final
 class Among(Condition):
-    """IN: what one of several equalities is. `texts` has the constant texts, looked up at once."""
+    """IN: true if one of several equalities is. `texts` has the constant texts, for one lookup."""
 
     def __init__(self, operand: Term, choices: list[Term], texts: frozenset[str], negated: bool, lenient: bool) -> None:
         self._operand = operand
@@ -226,7 +226,7 @@ class Among(Condition):
         return self._operand.can_fail()
 
     def set_keys(self, keys: list[PropertyKey]) -> None:
-        """Where this is a property among constants."""
+        """Set if this is a property among constants."""
         self._keys = keys
 
     def needs(self) -> list[list[PropertyKey]]:
@@ -255,7 +255,7 @@ class Resembles(Condition):
 
 @final
 class ResemblesTerm(Condition):
-    """LIKE with a pattern that comes with the message."""
+    """LIKE with a pattern that depends on the message."""
 
     def __init__(self, operand: Term, pattern: Term, escape: Term | None, negated: bool, lenient: bool) -> None:
         self._operand = operand
@@ -310,7 +310,7 @@ class Every(Condition):
         return least
 
     def holds(self, message: Message) -> bool:
-        for term in self._terms:  # noqa: SIM110 - all() would make a generator
+        for term in self._terms:  # noqa: SIM110 - all() would create a generator
             if not term.holds(message):
                 return False
         return True
@@ -319,7 +319,7 @@ class Every(Condition):
         return any_fails(self._terms)
 
     def needs(self) -> list[list[PropertyKey]]:
-        """Those of every term up to the first that can fail, which must be evaluated whatever the others say."""
+        """The needs of every term up to the first that can fail: that one must be evaluated whatever the others are."""
         found: list[list[PropertyKey]] = []
         for term in self._terms:
             found.extend(term.needs())
@@ -342,7 +342,7 @@ class Either(Condition):
         return greatest
 
     def holds(self, message: Message) -> bool:
-        for term in self._terms:  # noqa: SIM110 - any() would make a generator
+        for term in self._terms:  # noqa: SIM110 - any() would create a generator
             if term.holds(message):
                 return True
         return False
@@ -351,7 +351,7 @@ class Either(Condition):
         return any_fails(self._terms)
 
     def needs(self) -> list[list[PropertyKey]]:
-        """The shortest list of each term, together: one of the terms has to hold."""
+        """The shortest list of each term, together: one of the terms must be true."""
         found: list[PropertyKey] = []
         for term in self._terms:
             alternatives = term.needs()
@@ -370,7 +370,7 @@ def _shortest(alternatives: list[list[PropertyKey]]) -> list[PropertyKey]:
 
 
 def any_fails(terms: list[Condition]) -> bool:
-    for term in terms:  # noqa: SIM110 - any() would make a generator
+    for term in terms:  # noqa: SIM110 - any() would create a generator
         if term.can_fail():
             return True
     return False
@@ -384,12 +384,12 @@ _ZERO_TAIL: Final = ".0"
 
 
 def text_of(value: object, lenient: bool) -> str | None:
-    """What LIKE looks at: a text, and in lenient mode a number as it is written."""
+    """The text that LIKE matches: a text, and in lenient mode a number as text."""
     if isinstance(value, str):
         return value
     if not lenient or kind_of(value) < INT32:
         return None
     if kind_of(value) == DECIMAL:
         return f"{value:f}"
-    # An Int32 would say its type.
+    # The repr of an Int32 would include its type.
     return str(int(value)) if isinstance(value, int) else str(value).removesuffix(_ZERO_TAIL)

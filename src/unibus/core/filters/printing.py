@@ -1,7 +1,7 @@
 # mypyc: compiled
-"""From the tree back to text, in one form: capital keywords, single spaces, as few parentheses as the meaning allows.
+"""Prints a tree as text in a canonical form: keywords in capitals, single spaces, no redundant parentheses.
 
-Reading what was printed gives the same tree.
+The invariant: parsing the printed text returns the same tree.
 """
 
 from typing import Final
@@ -68,7 +68,7 @@ def _expression(node: tree.Expression) -> str:
     if isinstance(node, tree.NewId):
         return "newid()"
     if isinstance(node, tree.Sign):
-        # A minus before a number would become part of it.
+        # Without parentheses a minus before a number would be parsed as part of it.
         plain = isinstance(node.operand, (tree.Property, tree.Parameter, tree.PropertyCall, tree.NewId))
         operand = _expression(node.operand)
         return f"{node.operator}{operand}" if plain else f"{node.operator}({operand})"
@@ -105,6 +105,6 @@ def _constant(node: tree.Constant) -> str:
 
 
 def printed_text(text: str) -> str:
-    """A text as a constant of the language."""
+    """A text as a constant of the filter language."""
     quoted = text.replace("'", "''")
     return f"'{quoted}'"

@@ -1,9 +1,9 @@
 # mypyc: compiled
-"""Where the properties of a message are found: user properties in its headers, system properties in its envelope.
+"""Looks up the properties of a message: user properties in its headers, system properties in its envelope.
 
-Names know no case. A header whose name is exactly the one asked for is found first, and that is one look into a dict.
-Only where there is none the names are folded, once for a message, however many rules then ask. If several names differ
-by case alone, the exact one counts, else the first.
+Names are compared without case. A header with exactly the given name is found first, by one dict lookup. Only if there
+is none, the names are case-folded, once for a message, however many rules then look. If several names differ only by
+case, the exact one is used, else the first.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ EXPIRES_AT: Final = 13
 DELIVERY_COUNT: Final = 14
 SEQUENCE_NUMBER: Final = 15
 DEAD_LETTER_SOURCE: Final = 16
-NOTHING_YET: Final = 17  # Azure knows them, and a message has none of them while it is on its way.
+NOTHING_YET: Final = 17  # Azure defines them, and a message has none of them while it is routed.
 
 _LAST_TEXT: Final = TO
 _LAST_WRITABLE: Final = SCHEDULED_TIME
@@ -71,12 +71,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def system_spelling(name: str) -> str | None:
-    """A system property's name in the case that it is written with; None if there is none."""
+    """The canonical spelling of a system property's name; None if there is no such property."""
     return _SPELLINGS.get(name.lower())
 
 
 def system_number(name: str) -> i64:
-    """For a name that `system_spelling` gave."""
+    """The number of a name that `system_spelling` returned."""
     return SYSTEM_NAMES[name]
 
 
@@ -89,7 +89,7 @@ def is_text(number: i64) -> bool:
 
 
 def system_text(message: Message, number: i64) -> str | None:
-    """The properties that are text, which are those that filters ask for most."""
+    """A text property: filters use these most."""
     if number == MESSAGE_ID:
         return message.id
     properties = message.properties
@@ -117,7 +117,7 @@ def _rarer_text(properties: MessageProperties, number: i64) -> str | None:
 
 
 def system_value(message: Message, number: i64) -> object:
-    """None for what the message does not have."""
+    """The value of a system property; None if the message does not have it."""
     if number <= _LAST_TEXT:
         return system_text(message, number)
     if number == DELIVERY_COUNT:
@@ -150,7 +150,7 @@ def _expiry(message: Message) -> datetime | None:
 
 
 def instant(nanoseconds: int) -> datetime | None:
-    """None beyond the year 9999, where no calendar of ours goes."""
+    """The instant as a datetime; None beyond the year 9999, which Python cannot represent."""
     microseconds = nanoseconds // 1000
     if not -62_135_596_800_000_000 <= microseconds < 253_402_300_800_000_000:
         return None
@@ -159,7 +159,7 @@ def instant(nanoseconds: int) -> datetime | None:
 
 @final
 class _Folded:
-    """The names of one message's headers by their folded form. Never changed, only replaced: threads share it."""
+    """The header names of one message by their case-folded form. Immutable: threads share it, and replace it."""
 
     def __init__(self, headers: dict[str, HeaderValue]) -> None:
         names: dict[str, str] = {}
@@ -170,13 +170,13 @@ class _Folded:
         self.count: i64 = len(headers)
 
 
-# The names of the message that was asked last: its rules are asked one after the other. The headers stay alive with it,
-# so no other dict can be taken for them.
+# A cache for the last message: its rules are evaluated one after the other. It keeps a reference to the headers, so
+# that no other dict can get the same identity.
 _last = _Folded({})
 
 
 def spelling(headers: dict[str, HeaderValue], folded: str) -> str | None:
-    """How the headers write a name, whatever its case; None if they do not have it."""
+    """The spelling of a name in the headers, whatever its case; None if they do not have it."""
     global _last
     known = _last
     if known.headers is not headers or known.count != len(headers):
@@ -187,5 +187,5 @@ def spelling(headers: dict[str, HeaderValue], folded: str) -> str | None:
 
 
 def name_in(headers: dict[str, HeaderValue], name: str) -> str | None:
-    """The same, for a name that is looked up once."""
+    """The same, exact spelling first."""
     return name if name in headers else spelling(headers, name.lower())

@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""From the text of a filter to its tokens, each with its position; and how a mistake in a text is told.
+"""Splits the text of a filter into tokens, each with its position; and reports mistakes in a text.
 
-Every character is looked at once. A mistake always has a position, counted from 0, and a hint that says what to write
-instead: filters come from people, often through three layers of other programs.
+Every character is read once. A mistake always has a position, counted from 0, and a hint that says what to write
+instead: people write filters, often through several layers of other programs.
 """
 
 import difflib
@@ -13,9 +13,9 @@ from mypy_extensions import i64
 from unibus.errors import FilterInvalid
 
 KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "IS", "NULL", "IN", "LIKE", "ESCAPE", "EXISTS", "TRUE", "FALSE"})
-"""Not the names of properties, unless in [brackets]. Written in any case."""
+"""These are not names of properties, unless in [brackets]. They may be written in any case."""
 
-NAME: Final = 1  # A name as it stands.
+NAME: Final = 1  # A name without brackets or quotes.
 QUOTED: Final = 2  # A name in brackets or double quotes.
 KEYWORD: Final = 3
 TEXT: Final = 4
@@ -36,19 +36,19 @@ _INSTEAD: Final[dict[str, str]] = {
     "&": "write AND",
     "|": "write OR",
     "!": "write NOT, or <> for unequal",
-    "{": "names with other characters stand in [brackets]",
-    "`": "names with other characters stand in [brackets]",
-    "#": "names with other characters stand in [brackets]",
-    "$": "names with other characters stand in [brackets]",
-    "_": "a name begins with a letter; others stand in [brackets]",
-    "’": "texts stand in straight quotes: 'red'",
-    "‘": "texts stand in straight quotes: 'red'",
+    "{": "write names with other characters in [brackets]",
+    "`": "write names with other characters in [brackets]",
+    "#": "write names with other characters in [brackets]",
+    "$": "write names with other characters in [brackets]",
+    "_": "a name begins with a letter; write other names in [brackets]",
+    "’": "write texts in straight quotes: 'red'",
+    "‘": "write texts in straight quotes: 'red'",
 }
 
 
 @final
 class FilterToken:
-    """`text` is what it means: a keyword in capitals, a name without its brackets, a text without its quotes."""
+    """`text` is its meaning: a keyword in capitals, a name without its brackets, a text without its quotes."""
 
     __slots__ = ("kind", "position", "text")
 
@@ -68,19 +68,19 @@ class FilterToken:
 
 
 def invalid(what: str, position: i64, hint: str) -> FilterInvalid:
-    """For a person positions count from 1."""
+    """The error of a mistake. In the message positions count from 1, for people."""
     return FilterInvalid(f"{what} at character {position + 1}", hint, position)
 
 
 def near(word: str, choices: frozenset[str], otherwise: str) -> str:
-    """A hint that names the choice that is almost the word."""
+    """A hint with the choice that is most similar to the word, or `otherwise`."""
     spellings = {choice.upper(): choice for choice in sorted(choices)}
     close = difflib.get_close_matches(word.upper()[:40], list(spellings), 1, 0.6)
     return f"did you mean {spellings[close[0]]}?" if close else otherwise
 
 
 def tokenize(text: str) -> list[FilterToken]:
-    """All tokens, and an END at the last."""
+    """All tokens, and then an END."""
     scanner = Scanner(text)
     tokens: list[FilterToken] = []
     while True:
@@ -92,7 +92,7 @@ def tokenize(text: str) -> list[FilterToken]:
 
 @final
 class Scanner:
-    """`at` is the next character; `text` ends with a NUL that stands for the end, so no look ahead goes too far."""
+    """`at` is the next character; two NULs are appended to the text, so that looking ahead stays within it."""
 
     __slots__ = ("_length", "_text", "at")
 
@@ -156,23 +156,23 @@ class Scanner:
         self._skip_word()
         word = self._text[start : self.at]
         if word[:2] in ("0x", "0X"):
-            return invalid(f"{word[:40]!r} is no number", start, "the language has no hexadecimal numbers")
-        return invalid(f"{word[:40]!r} is neither a number nor a name", start, "such a name stands in [brackets]")
+            return invalid(f"{word[:40]!r} is not a number", start, "the language has no hexadecimal numbers")
+        return invalid(f"{word[:40]!r} is neither a number nor a name", start, "write such a name in [brackets]")
 
     def _quoted(self, close: str, start: i64) -> FilterToken:
         name = self._enclosed(close, "name", start)
         if not name:
-            raise invalid("a name without a character", start, "texts stand in single quotes: ''")
+            raise invalid("an empty name", start, "write texts in single quotes: ''")
         return FilterToken(QUOTED, name, start)
 
     def _enclosed(self, close: str, what: str, start: i64) -> str:
-        """What stands up to the closing character, which doubled stands for itself."""
+        """The text up to the closing character; doubled, that character is part of the text."""
         parts: list[str] = []
         begin = start + 1
         while True:
             end: i64 = self._text.find(close, begin, self._length)
             if end < 0:
-                raise invalid(f"a {what} that does not end, begun", start, f"close it with {close}")
+                raise invalid(f"a {what} without its end, begun", start, f"close it with {close}")
             parts.append(self._text[begin:end])
             self.at = end + 1
             if self.at >= self._length or self._text[self.at] != close:
@@ -189,27 +189,27 @@ class Scanner:
     def _sign(self, first: str, start: i64) -> FilterToken:
         two = self._text[start : start + 2]
         if two in _INSTEAD:
-            raise invalid(f"{two!r} is no operator", start, _INSTEAD[two])
+            raise invalid(f"{two!r} is not an operator", start, _INSTEAD[two])
         if two in _SIGNS_OF_TWO:
             self.at += 2
             return FilterToken(SIGN, two, start)
         if first not in _SIGNS:
-            hint = _INSTEAD.get(first, "texts stand in 'quotes', names with other characters in [brackets]")
+            hint = _INSTEAD.get(first, "write texts in 'quotes', names with other characters in [brackets]")
             raise invalid(f"{first!r} has no meaning here,", start, hint)
         self.at += 1
         return FilterToken(SIGN, first, start)
 
 
 def is_keyword(word: str) -> bool:
-    # Some letters of other alphabets have a capital that is one of ours.
+    # `upper` maps some non-ASCII letters to ASCII ones.
     return word.isascii() and word.upper() in KEYWORDS
 
 
 def is_regular_name(name: str) -> bool:
-    """Whether a name can stand without brackets."""
+    """Whether a name needs no brackets."""
     if not name[:1].isalpha() or is_keyword(name):
         return False
-    for character in name:  # noqa: SIM110 - all() would make a generator
+    for character in name:  # noqa: SIM110 - all() would create a generator
         if not _continues_name(character):
             return False
     return True
@@ -220,5 +220,5 @@ def _continues_name(character: str) -> bool:
 
 
 def _is_digit(character: str) -> bool:
-    """Of a number. Names may hold the digits of every script."""
+    """A digit of a number. Names may contain the digits of every script."""
     return "0" <= character <= "9"

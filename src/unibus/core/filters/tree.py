@@ -1,9 +1,9 @@
-"""What a filter or a rule action says, as a tree that cannot be changed.
+"""The syntax tree of a filter or a rule action. Immutable.
 
-Predicates are TRUE, FALSE or UNKNOWN for a message; expressions have a value. The grammar keeps the two apart, and so
-do the types here. Terms of AND and OR stand side by side, so that a long list is not a deep tree.
+Predicates are TRUE, FALSE or UNKNOWN for a message; expressions have a value. The grammar separates the two, and so do
+the types here. The terms of AND and OR are side by side, so that a long list is not a deep tree.
 
-This file stays plain: msgspec makes the classes, at import, from their annotations.
+This file is not compiled: msgspec creates the classes, at import, from their annotations.
 """
 
 from typing import Literal as OneOf
@@ -16,7 +16,7 @@ Kind: TypeAlias = OneOf["null", "boolean", "integer", "double", "text"]
 
 
 class Constant(msgspec.Struct, frozen=True, tag=True):
-    """Its kind is part of it: 1, 1.0 and TRUE are three constants."""
+    """The kind is part of it: 1, 1.0 and TRUE are three different constants."""
 
     value: bool | int | float | str | None
     kind: Kind
@@ -28,7 +28,7 @@ class Property(msgspec.Struct, frozen=True, tag=True):
 
 
 class Parameter(msgspec.Struct, frozen=True, tag=True):
-    """A value that is given beside the text. Names are without the @ and in the case of the text."""
+    """A value that is passed with the text. Names are without the @ and in the case of the text."""
 
     name: str
 
@@ -40,7 +40,7 @@ class PropertyCall(msgspec.Struct, frozen=True, tag=True):
 
 
 class NewId(msgspec.Struct, frozen=True, tag=True):
-    """`newid()`: another UUID at each evaluation."""
+    """`newid()`: a new UUID at each evaluation."""
 
 
 class Sign(msgspec.Struct, frozen=True, tag=True):
@@ -55,7 +55,7 @@ class Arithmetic(msgspec.Struct, frozen=True, tag=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, tag=True):
-    """`!=` is read as `<>`."""
+    """`!=` is parsed as `<>`."""
 
     operator: OneOf["=", "<>", "<", "<=", ">", ">="]
     left: "Expression"

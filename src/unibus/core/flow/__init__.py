@@ -1,1 +1,1 @@
-"""The rules of one channel: priority queue, retry, expiry, dead letters, rate limit, dedup, metrics."""
+"""The rules of one channel: priority queue, retry, expiry, dead-lettering, rate limit, dedup, metrics."""

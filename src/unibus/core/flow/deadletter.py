@@ -1,12 +1,13 @@
-"""What happens to a message that cannot be handled: why, where to, and the record that travels with it.
+"""Dead-lettering: when a message is dead-lettered, where it goes, and the headers that record why.
 
-The decisions are pure functions, so that the in-process bus and the durable engine decide alike. Three rules:
+The decisions are pure functions, so that channels in memory and durable queues decide alike. Three rules:
 
-- Deliveries are counted when they are made. A failure at the last allowed one is a dead letter, any other a retry.
-- Every channel has a sub-queue for its dead letters; `dead_letter_channel` sends them elsewhere instead.
-  A message that failed is always kept. One that only expired or was pushed out is kept if a channel was named.
-- A dead letter is forwarded once. If it fails again it goes to the sub-queue of where it failed, and from a
-  sub-queue nowhere: whatever the channels' settings say, no message can circle.
+- A delivery is counted when it is made. If the last allowed delivery fails, the message is dead-lettered; if an earlier
+  one fails, it is redelivered.
+- Every channel has a dead-letter queue; `dead_letter_channel` names another target instead. A message that failed is
+  always kept. One that only expired or was evicted is kept only if a `dead_letter_channel` is set.
+- A dead-lettered message is forwarded once. If it fails again, it goes to the dead-letter queue of the channel where it
+  failed, and from a dead-letter queue it goes nowhere. So no message can loop, whatever the settings say.
 
 The record is a set of headers. Reason and description have the names that Azure's clients read.
 """
@@ -22,22 +23,22 @@ TTL_EXPIRED: Final = "TTLExpiredException"
 HEADER_SIZE_EXCEEDED: Final = "HeaderSizeExceeded"
 MAX_TRANSFER_HOP_COUNT_EXCEEDED: Final = "MaxTransferHopCountExceeded"
 SESSION_ID_IS_NULL: Final = "Session ID is null"
-"""Up to here Azure's own words."""
+"""These five are Azure's reasons."""
 
 QUOTA_EXCEEDED: Final = "QuotaExceededException"
 ENTITY_DISABLED: Final = "MessagingEntityDisabledException"
 MESSAGE_SIZE_EXCEEDED: Final = "MessageSizeExceededException"
-"""Why the target of a forward refused a message: the names of the errors that Azure's clients know."""
+"""Why the target of a forward rejected a message: the names of errors that Azure's clients know."""
 
 FORWARD_TARGET_MISSING: Final = "ForwardTargetNotFound"
 FILTER_EVALUATION_FAILED: Final = "FilterEvaluationException"
 HANDLER_REJECTED: Final = "HandlerRejected"
 PAYLOAD_MISMATCH: Final = "PayloadMismatch"
 QUEUE_OVERFLOW: Final = "QueueOverflow"
-"""Pushed out of a full queue by `drop_old`."""
+"""Evicted from a full queue by `drop_old`."""
 
 KEPT_ONLY_WHEN_NAMED: Final = frozenset({TTL_EXPIRED, QUEUE_OVERFLOW})
-"""Nothing went wrong with these messages, so they are kept only where somebody asked for it."""
+"""These messages did not fail, so they are kept only if a `dead_letter_channel` is set."""
 
 SUB_QUEUE: Final = "$DeadLetterQueue"
 
@@ -51,10 +52,10 @@ TIME_HEADER: Final = "DeadLetterTimeNs"
 TRACEBACK_HEADER: Final = "DeadLetterTraceback"
 
 DESCRIPTION_CHARS_MAX: Final = 4_096
-"""Azure's bound for the reason and the description of a dead letter."""
+"""Azure's limit for the reason and the description of a dead-lettered message."""
 
 TRACEBACK_CHARS_MAX: Final = 8_192
-"""A quarter of what Azure allows for one property: room for the innermost frames, which are the ones that tell."""
+"""A quarter of what Azure allows for one property: enough for the innermost frames, which show the cause."""
 
 
 class Verdict(enum.Enum):
@@ -63,9 +64,9 @@ class Verdict(enum.Enum):
 
 
 def after_failure(delivery_count: int, delivery_count_max: int, permanent: bool = False) -> Verdict:
-    """What a failed delivery leads to. `delivery_count` includes the one that failed.
+    """What follows a failed delivery. `delivery_count` includes the one that failed.
 
-    A permanent failure (the payload does not fit, the handler rejected the message) is not tried again.
+    A permanent failure (the payload has the wrong type, the handler rejected the message) is not retried.
     """
     if permanent or delivery_count >= delivery_count_max:
         return Verdict.DEAD_LETTER
@@ -77,14 +78,14 @@ def sub_queue(channel: str) -> str:
 
 
 def is_sub_queue(channel: str) -> bool:
-    """Whether the name is that of a dead-letter sub-queue. Case does not matter, as in all names of entities."""
+    """Whether this is the name of a dead-letter queue. Case is ignored, as in all names of entities."""
     return channel.casefold().endswith("/" + SUB_QUEUE.casefold())
 
 
 def target(channel: str, dead_letter_channel: str, reason: str, dead_before: bool = False) -> str:
-    """Where a dead letter of `channel` goes; "" means nowhere, and the caller counts it.
+    """Where a dead-lettered message of `channel` goes; "" means that it is not kept, and the caller counts it.
 
-    `dead_letter_channel` is "" where none is set. `dead_before` says that the message already carries a record.
+    `dead_letter_channel` is "" if none is set. `dead_before`: the message was dead-lettered before, and has a record.
     """
     if is_sub_queue(channel):
         return ""
@@ -109,9 +110,10 @@ def dead_letter_headers(
     now_ns: int,
     traceback: str = "",
 ) -> dict[str, str | int]:
-    """The record of a death. Texts are capped and can be written in every encoding; empty texts leave no header.
+    """The headers that record why a message was dead-lettered. Texts are truncated and can be written in every
+    encoding; an empty text has no header.
 
-    `channel` and `group` tell where it failed, `attempts` how many deliveries it had, `now_ns` is wall time.
+    `channel` and `group` are where it failed, `attempts` is the number of its deliveries, `now_ns` is wall time.
     """
     record: dict[str, str | int] = {
         REASON_HEADER: capped(reason, DESCRIPTION_CHARS_MAX),
@@ -140,32 +142,33 @@ REFUSALS: Final = frozenset(
         SESSION_ID_IS_NULL,
     }
 )
-"""Why a message that arrived at an entity, or that it forwards, becomes a dead letter there at once."""
+"""Why an entity dead-letters a message at once: when it arrives, or when it cannot be forwarded."""
 
 NOT_FORWARDED: Final = "not forwarded: "
-"""In a description: why a dead letter stayed in its own dead-letter queue."""
+"""In a description: why a dead-lettered message stayed in the dead-letter queue of its own entity."""
 
 
 def refusal_of(record: Mapping[str, object]) -> str:
-    """Why an entity refused a message, in the store's own words; empty for one that died otherwise.
+    """Why an entity rejected a message, in the text of the store; "" for a message that was dead-lettered otherwise.
 
-    For history, which has no words of users: their descriptions may have anything in them, and stay in the message.
+    For history, which never contains texts of users: a description may contain anything, and stays in the message.
     """
     reason, description = record.get(REASON_HEADER), str(record.get(DESCRIPTION_HEADER, ""))
     if reason in REFUSALS and record.get(ATTEMPTS_HEADER) == 0:
         return f"{reason}: {description}" if description else str(reason)
     before, found, why = description.rpartition(NOT_FORWARDED)
-    is_ours = found and (not before or before.endswith("; "))  # As the store writes it, behind words of a receiver.
-    return f"{found}{why}" if is_ours else ""
+    # The store appends its text to the description of a receiver, after "; ".
+    is_from_store = found and (not before or before.endswith("; "))
+    return f"{found}{why}" if is_from_store else ""
 
 
 def without_record(headers: Mapping[str, HeaderValue]) -> dict[str, HeaderValue]:
-    """The headers of a message that gets a new life: all but the record of its death."""
+    """The headers of a message that is sent again: all but the record of why it was dead-lettered."""
     return {name: value for name, value in headers.items() if name not in _RECORD}
 
 
 def ncb_payload(headers: Mapping[str, object], message: object) -> dict[str, object]:
-    """The record in the shape that programs written for the Neural Cognitive Bus expect in its dead-letter channel."""
+    """The record in the form that programs for the Neural Cognitive Bus expect in a dead-letter channel."""
     return {
         "origin_channel": headers.get(SOURCE_HEADER, ""),
         "subscriber": headers.get(GROUP_HEADER, ""),
@@ -191,16 +194,16 @@ _RECORD: Final = frozenset(
 
 
 def capped(text: str, chars_max: int) -> str:
-    """No longer than that, and of text that can be written."""
+    """The text, truncated to so many characters, and encodable."""
     return encodable(text if len(text) <= chars_max else text[: chars_max - 1] + "…")
 
 
 def _tail(text: str, chars_max: int) -> str:
-    """The end is kept: the innermost frame and the error stand there."""
+    """The end of the text, encodable: a traceback ends with the innermost frame and the error."""
     return encodable(text if len(text) <= chars_max else "…" + text[1 - chars_max :])
 
 
 def encodable(text: str) -> str:
-    """Text that every encoding can write, for words that nobody has chosen."""
-    # Error texts quote their input, and half a surrogate pair in it must not make the dead letter unwritable.
+    """Text that every encoding can write, for text that comes from an exception."""
+    # Error texts quote their input; a lone surrogate in it must not prevent storing the dead-lettered message.
     return text.encode("utf-8", "replace").decode("utf-8")

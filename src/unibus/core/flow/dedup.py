@@ -1,20 +1,20 @@
-"""Which keys were accepted lately: an exact set with a time window and a bound on its memory.
+"""The dedup window of a channel: the exact set of dedup keys that were accepted within a time window.
 
-The rule: a key is known if it was marked less than one window ago. No filter that may err stands before or behind
-it; only the bound on entries can make it forget early, oldest first, and then it counts. Time only moves
-forward here: a `now_ns` before the latest one that marked or expired something counts as that one.
+The rule: a key is known if it was marked less than one window ago. The set is exact, without a probabilistic filter.
+Only the limit on entries evicts keys early, the oldest first, and `evicted` counts them. Time only moves forward here:
+a `now_ns` before the latest one that marked or expired a key counts as that one.
 
-    parts    key -> the instant at which its mark ends. Asked at every check.
-    places   the keys in the order of their marks, oldest first. As the window is constant, this is also the
-             order in which they end, so what is over is always found at the front.
+    parts    key -> the instant at which its mark ends. Read on every check.
+    places   the keys in the order of their marks, oldest first. As the window is constant, this is also the order in
+             which the marks end, so the expired ones are always at the front.
 
-No call works long. Each mark clears at most two places, so the set shrinks while it is used; `expire` clears the
-rest in bounded portions when it is not. There are many parts, because a Python dict is copied whole when it grows
-and, with keys coming and going, again and again at its full size: with a million entries in one dict that is a
-pause of some 80 ms, in 64 parts of one or two.
+No call takes long. Each mark clears at most two places, so the set shrinks while it is used; `expire` clears the others
+in bounded portions while it is not. There are many parts, because a Python dict is copied as a whole when it grows, and
+repeatedly at its full size while keys are added and removed: with a million entries in one dict this is a pause of
+about 80 ms, with 64 parts of one or two.
 
-Whatever the garbage collector counts (a list, a dict, an object) is made before the state is read or after it
-is whole again, never in between: see `core.atomic`.
+Every object that the garbage collector tracks (a list, a dict) is allocated before the state is read, or after it is
+consistent again, never in between: see `core.atomic`.
 """
 
 from typing import Final, final
@@ -26,13 +26,13 @@ from unibus.errors import ConfigInvalid
 from unibus.limits import DEDUP_ENTRIES_MAX, DEDUP_WINDOW_S_MAX
 
 PLACES_PER_MARK: Final = 2
-"""One would keep the size as it is; two let it shrink."""
+"""With one, the size would stay constant; with two, it shrinks."""
 
 PLACES_PER_EXPIRE: Final = 1_024
 """A fraction of a millisecond."""
 
 _CHUNK_PLACES: Final = 682
-"""What a dict of 1,024 slots can hold."""
+"""The capacity of a dict with 1,024 slots."""
 
 _PART_ENTRIES: Final = 16_384
 _PART_UP_ENTRIES: Final = 4_096
@@ -42,11 +42,11 @@ _NEVER: Final = 9_223_372_036_854_775_807
 
 @final
 class _Part:
-    """A share of the keys that gives memory back: a dict alone keeps the room of its largest size."""
+    """A part of the keys that releases memory: a plain dict keeps the memory of its largest size."""
 
     def __init__(self) -> None:
-        # One key that is not text makes CPython keep each entry's hash beside it. Looking for a key that is not
-        # there then reads no other key's memory, and takes two thirds of the time at a million entries.
+        # With one key that is not text, CPython stores the hash in each entry. Then looking up a missing key does not
+        # read the memory of other keys, and takes two thirds of the time at a million entries.
         self.ends: dict[str | None, int] = {None: 0}
         self._peak: i64 = _PART_PEAK_MIN
 
@@ -65,27 +65,27 @@ class _Part:
 
 @final
 class _Places:
-    """The order of the marks. A place is stale when its key was forgotten, or has a later place.
+    """The order of the marks. A place is stale when its key was removed, or has a later place.
 
-    Chunks are dicts because a place can be taken out of one at once, and because the garbage collector does not
-    look into a dict that holds only text: a million places in lists would make each full collection a long pause.
+    Chunks are dicts because a key can be removed from one in constant time, and because the garbage collector does not
+    traverse a dict that has only text: a million keys in lists would make each full collection a long pause.
     """
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        self._oldest: list[str] = []  # Latest first, so that the oldest is taken off the end.
+        self._oldest: list[str] = []  # Latest first, so that the oldest is popped from the end.
         self._chunks: list[dict[str, None]] = []
         self._young: dict[str, None] = {}
-        # How many places of a key are stale: always its oldest ones. Empty unless marks are taken back late.
+        # How many places of a key are stale: always its oldest ones. Empty unless marks are removed late.
         self._stale: dict[str, int] = {}
 
     def append(self, key: str) -> None:
-        """The key must not have a place among the young: `take_back` it before."""
+        """The key must not have a place in the young chunk: call `take_back` first."""
         self.count += 1
         self._young[key] = None
 
     def first(self) -> str:
-        """The key of the oldest place. There must be one, and `turn` must have been called."""
+        """The key of the oldest place. One must exist, and `turn` must have been called."""
         return self._oldest[-1]
 
     def clear_first(self) -> None:
@@ -107,7 +107,7 @@ class _Places:
         return True
 
     def take_back(self, key: str) -> None:
-        """The key's last place is no more. It is dropped if it is easy to find, else it stays, stale."""
+        """Remove the last place of the key. If it is in a middle chunk, it stays there as stale: finding it is slow."""
         if key in self._young:
             del self._young[key]
             self.count -= 1
@@ -118,18 +118,18 @@ class _Places:
             self._stale[key] = self._stale.get(key, 0) + 1
 
     def seal(self) -> None:
-        """Begins a new chunk if the young one is full."""
+        """Begin a new chunk if the young one is full."""
         if len(self._young) >= _CHUNK_PLACES:
             self._begin_chunk(_CHUNK_PLACES)
 
     def turn(self) -> None:
-        """Makes the oldest place reachable, if there is any."""
+        """Make the oldest place, if any, reachable for `first`."""
         while not self._oldest and self.count > 0:
             if not self._chunks:
                 self._begin_chunk(1)
                 continue
             chunk = self._chunks[0]
-            keys = list(chunk)
+            keys = list(chunk)  # Allocates, so another call may have run: check again.
             if not self._oldest and self._chunks and self._chunks[0] is chunk:
                 keys.reverse()
                 self._oldest = keys
@@ -144,17 +144,19 @@ class _Places:
 
 @final
 class Deduplicator:
-    """Keys marked within the last `window_s` seconds, at most `entries_max` of them.
+    """The keys marked within the last `window_s` seconds, at most `entries_max` of them.
 
-    A mark that is taken back late may leave its place until that is cleared. Places count against the bound, so
-    memory stays bounded whatever is marked and forgotten.
+    A removed mark may leave a stale place until it is cleared. Places count towards the limit, so memory stays bounded
+    whatever is marked and removed.
     """
 
     def __init__(self, window_s: float, entries_max: int = DEDUP_ENTRIES_MAX) -> None:
         if not 1e-9 <= window_s <= DEDUP_WINDOW_S_MAX:
-            raise ConfigInvalid(f"dedup window is {window_s!r} s", f"give seconds above 0, up to {DEDUP_WINDOW_S_MAX}")
+            raise ConfigInvalid(
+                f"dedup window of {window_s!r} s is out of range", f"give seconds above 0, up to {DEDUP_WINDOW_S_MAX}"
+            )
         if entries_max < 1:
-            raise ConfigInvalid(f"dedup entries_max is {entries_max!r}", "give at least 1")
+            raise ConfigInvalid(f"dedup entries_max {entries_max!r} is below 1", "give at least 1")
         self.evicted: i64 = 0
         self._entries: i64 = 0
         self._entries_max: i64 = entries_max
@@ -162,12 +164,12 @@ class Deduplicator:
         self._latest_ns: i64 = -_NEVER
         self._due_ns: i64 = _NEVER  # Nothing needs clearing before this instant.
         self._places = _Places()
-        # Few keys need no parts, and a set that is idle should be small: it starts with one.
+        # A small set needs one part only, and an idle set should be small.
         self._parts: list[_Part] = [_Part()]
         self._part_mask: i64 = 0
 
     def __len__(self) -> int:
-        """Keys held in memory: those that are known, and those that are over but not yet cleared."""
+        """Keys in memory: the known ones, and the expired ones that are not cleared yet."""
         return self._entries
 
     def seen(self, key: str, now_ns: i64) -> bool:
@@ -178,7 +180,7 @@ class Deduplicator:
         return end_ns is not None and end_ns > now_ns
 
     def check_and_mark(self, key: str, now_ns: i64) -> bool:
-        """True (fresh) for a key that is not known, which is then marked. False for a known one; its window stays."""
+        """True for an unknown key, which is then marked. False for a known key, whose window does not change."""
         now_ns = self._advanced(now_ns)
         part = self._part(key)
         end_ns: int = now_ns + self._window_ns
@@ -187,7 +189,7 @@ class Deduplicator:
         if len(part.ends) == before:
             if known_end_ns > now_ns:
                 return False
-            self._places.take_back(key)  # Over, but not yet cleared.
+            self._places.take_back(key)  # Expired, but not cleared yet.
             part.ends[key] = end_ns
         else:
             self._entries += 1
@@ -203,13 +205,13 @@ class Deduplicator:
         return True
 
     def mark(self, key: str, now_ns: i64) -> None:
-        """The key was accepted now. If it was known, its window begins anew."""
+        """The key was accepted now. If it was known, its window starts again."""
         if not self.check_and_mark(key, now_ns):
             self.forget(key)
             self.check_and_mark(key, now_ns)
 
     def forget(self, key: str) -> bool:
-        """Takes a mark back, so that the key is fresh again. Says whether there was one in memory."""
+        """Remove the mark, so that the key is unknown again. Returns whether it was in memory."""
         part = self._part(key)
         if key not in part.ends:
             return False
@@ -218,7 +220,7 @@ class Deduplicator:
         return True
 
     def expire(self, now_ns: i64, places_max: int = PLACES_PER_EXPIRE) -> int:
-        """Clears keys that are over, a bounded portion a call, and says how many. Call again until it says 0."""
+        """Clear a bounded number of expired keys, and return how many. Call again until it returns 0."""
         if now_ns > self._latest_ns:
             self._latest_ns = now_ns
         return self._clear(self._latest_ns, places_max)
@@ -230,7 +232,7 @@ class Deduplicator:
         return self._parts[chosen & self._part_mask]
 
     def _advanced(self, now_ns: i64) -> i64:
-        """The time to go by, once what is over by then has begun to be cleared."""
+        """The current time by this set, never earlier than before. Also clears a few expired keys."""
         if now_ns > self._latest_ns:
             self._latest_ns = now_ns
         if self._due_ns <= self._latest_ns:
@@ -261,19 +263,19 @@ class Deduplicator:
         return cleared
 
     def _evict(self) -> None:
-        """Makes room by one place. Only the key of a place that is not stale is forgotten."""
+        """Free one place. If the oldest place is stale, no key is lost."""
         places = self._places
         places.turn()
         if places.count <= self._entries_max or places.clear_first_if_stale():
             return
-        # Not over: this mark began by clearing what was, and that would have made the room.
+        # Not expired: this mark began by clearing expired places, and one of those would have been enough.
         self.evicted += 1
         key = places.first()
         places.clear_first()
         self._drop(self._part(key), key)
 
     def _drop(self, part: _Part, key: str) -> None:
-        """The last step of a change: from here on others may be let in."""
+        """The last step of a change: it may allocate, so other calls may run from here on."""
         del part.ends[key]
         self._entries -= 1
         part.shrunk()
@@ -287,7 +289,7 @@ class Deduplicator:
             self._part_mask = 0
 
     def _part_up(self) -> None:
-        """From one part to as many as the bound will ever need, while there are still few keys to move."""
+        """Split the one part into as many as the limit ever needs, while few keys have to move."""
         number = 2
         while number * _PART_ENTRIES < self._entries_max:
             number *= 2

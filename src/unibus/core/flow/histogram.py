@@ -1,12 +1,12 @@
-"""Latencies in little room: counts in buckets whose width grows with the value.
+"""A latency histogram of bounded size: counts in buckets whose width grows with the value.
 
 Below 8 ns each value has its own bucket. From there on every power of two is cut into 8 equal parts, so a bucket
 is at most an eighth of its value wide, whatever the scale:
 
     0 1 2 … 7 | 8 9 … 15 | 16 18 … 30 | 32 36 … 60 | 64 72 …        the value at which each bucket begins
 
-The last bucket takes everything from 2,061,584,302,080 ns (34 minutes) on. Count, sum and maximum are exact.
-The buckets are made by the first record: a histogram that is never used costs nothing.
+The last bucket counts everything from 2,061,584,302,080 ns (34 minutes) on. Count, sum and maximum are exact.
+The first record allocates the buckets: an unused histogram costs nothing.
 """
 
 from fractions import Fraction
@@ -30,7 +30,7 @@ class LatencyHistogram:
         self._buckets: list[int] = []
 
     def record(self, ns: i64) -> None:
-        """Counts one latency. A negative one (the clock went back) counts as 0."""
+        """Count one latency. A negative one (the clock was set back) counts as 0."""
         if ns < 0:
             ns = 0
         if not self._buckets:
@@ -43,7 +43,7 @@ class LatencyHistogram:
 
     @property
     def mean_us(self) -> float:
-        """The exact mean in microseconds; 0.0 when nothing was recorded."""
+        """The exact mean in microseconds; 0.0 if nothing was recorded."""
         if self.count == 0:
             return 0.0
         sum_ns: int = self.sum_ns
@@ -51,21 +51,21 @@ class LatencyHistogram:
         return sum_ns / count / 1_000.0
 
     def quantile(self, q: float) -> i64:
-        """A value in ns that the share `q` of all records does not pass; 0 when nothing was recorded.
+        """The value in ns that the share `q` of all records does not exceed; 0 if nothing was recorded.
 
-        Never below the true one, at most an eighth above it, and never above the maximum (but see the last bucket).
+        Never below the exact one, at most an eighth above it (the last bucket is wider), never above the maximum.
         """
         if not 0.0 <= q <= 1.0:
             raise UsageError(f"there is no quantile {q!r}", "give a share from 0.0 to 1.0")
         if self.count == 0:
             return 0
-        # 0.07 of 100 records are 7; the product of the floats is a little more, and would ask for the eighth.
+        # 0.07 of 100 records are 7. The product of the floats is a little more, and would select the eighth.
         share = Fraction(repr(q)) * int(self.count)
         rank = max(1, -(-share.numerator // share.denominator))
         return min(self.max_ns, self._value_at(rank))
 
     def merge(self, other: "LatencyHistogram") -> None:
-        """Adds what the other has counted. The other is not changed."""
+        """Add the counts of the other, which is not changed."""
         if other.count == 0:
             return
         if not self._buckets:
@@ -78,7 +78,7 @@ class LatencyHistogram:
 
     def _make_buckets(self) -> None:
         buckets = [0] * BUCKET_COUNT
-        if not self._buckets:  # Making a list may have let another thread in (see core.atomic).
+        if not self._buckets:  # Check again: the allocation may have run another thread (see core.atomic).
             self._buckets = buckets
 
     def _value_at(self, rank: int) -> i64:
@@ -102,7 +102,7 @@ def bucket_of(ns: i64) -> i64:
     exponent: i64 = whole.bit_length() - 1
     if exponent > _EXPONENT_MAX:
         return BUCKET_COUNT - 1
-    # The three bits after the leading one choose the part; the leading one itself adds 8.
+    # The three bits after the leading one select the part; the leading one itself adds 8.
     return (exponent - 3) * 8 + (ns >> (exponent - 3))
 
 

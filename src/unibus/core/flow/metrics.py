@@ -1,12 +1,12 @@
-"""What happened on a channel, counted so that the numbers add up.
+"""The counters of a channel, whose numbers add up.
 
-Each publish ends in exactly one kind of outcome, and exactly one counter of a kind goes up by one: `published` for
-a message that was accepted, else the one that names the reason. What befalls an accepted message later (dispatched,
-retried, expired, …) is counted apart. Sums such as `dropped` are computed when read, so they cannot disagree.
+Each publish has exactly one outcome, and exactly one outcome counter is incremented: `published` for an accepted
+message, else the counter of the reason. What happens to an accepted message later (dispatched, retried, expired, …) is
+counted separately. Sums such as `dropped` are computed on access, so they cannot disagree with their parts.
 
-The counters are plain numbers: a compiled caller writes `metrics.published += 1` and pays for an addition.
-Latencies are recorded for the publishes and dispatches that the caller chose to measure, and for successes only:
-an average that mixes in quick refusals would say that an overloaded channel is fast. `samples` tells how many.
+The counters are plain numbers: a compiled caller writes `metrics.published += 1` and pays for one addition. Latencies
+are recorded for the publishes and dispatches that the caller samples, and for successes only: an average with quick
+rejections in it would show an overloaded channel as fast. `samples` is how many were measured.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ COUNTERS: Final = (
 
 
 class LatencySummary(NamedTuple):
-    """One histogram, read. All zero when nothing was measured."""
+    """The summary of one histogram. All zero if nothing was measured."""
 
     samples: int
     mean_us: float
@@ -74,7 +74,8 @@ class LatencySummary(NamedTuple):
 
 
 class ChannelSnapshot(NamedTuple):
-    """One channel at one moment. `outcomes` has every kind, also one that never happened; its sum is all publishes."""
+    """One channel at one instant. `outcomes` has every kind, with 0 for one that never happened; its sum is the number
+    of all publishes."""
 
     channel: str
     published: int
@@ -94,7 +95,7 @@ class ChannelSnapshot(NamedTuple):
 
 
 class MetricsSnapshot(NamedTuple):
-    """All channels together, and each by itself. Later events do not change it."""
+    """All channels together, and each one. Immutable: later events do not change it."""
 
     published: int
     dispatched: int
@@ -105,7 +106,7 @@ class MetricsSnapshot(NamedTuple):
     channels: tuple[ChannelSnapshot, ...]
 
     def as_dict(self) -> dict[str, int | float]:
-        """The six keys of the first design, and no other."""
+        """The six totals, without the channels."""
         return {
             "published": self.published,
             "dispatched": self.dispatched,
@@ -120,7 +121,7 @@ class MetricsSnapshot(NamedTuple):
 class ChannelMetrics:
     def __init__(self, channel: str = "") -> None:
         self.channel = channel
-        # Outcomes of publish: exactly one of these goes up for each.
+        # Outcomes of publish: exactly one of these is incremented for each.
         self.published: i64 = 0
         self.duplicate: i64 = 0
         self.unrouted: i64 = 0
@@ -132,7 +133,7 @@ class ChannelMetrics:
         self.serialization_failed: i64 = 0
         self.invalid: i64 = 0
         self.failed: i64 = 0
-        # What became of accepted messages. `errors` are failed deliveries: the handler raised, or could not be called.
+        # Accepted messages. `errors` are failed deliveries: the handler raised, or could not be called.
         self.dispatched: i64 = 0
         self.errors: i64 = 0
         self.retried: i64 = 0
@@ -140,36 +141,37 @@ class ChannelMetrics:
         self.expired: i64 = 0
         self.evicted: i64 = 0
         self.overflowed: i64 = 0
-        self.discarded: i64 = 0  # Let go with their last subscriber, or failed again as a dead letter.
-        self.locks_lost: i64 = 0  # Of a persistent channel: ended before a handler was called, or while it worked.
+        self.discarded: i64 = 0  # Removed with their last subscriber, or failed again after they were dead-lettered.
+        self.locks_lost: i64 = 0  # Persistent channels: the lock expired before the handler was called, or during it.
         self.publish_latency = LatencyHistogram()
         self.dispatch_latency = LatencyHistogram()
 
     @property
     def refused(self) -> int:
-        """Publishes that raised because the message was not taken. A duplicate is not one: its first copy was."""
+        """Publishes that raised because the message was rejected. Not a duplicate: its first copy was accepted."""
         refusals = self.queue_full + self.rate_limited + self.too_large + self.not_found + self.closed
         return refusals + self.serialization_failed + self.invalid + self.failed
 
     @property
     def dropped(self) -> int:
-        """Messages that somebody missed: refused, evicted by `drop_old`, let go by a lossy queue, or discarded."""
+        """Messages that were not delivered: rejected, evicted by `drop_old`, overflowed from a lossy group's queue, or
+        discarded."""
         return self.refused + self.evicted + self.overflowed + self.discarded
 
     def count(self, name: str) -> None:
-        """Add one to a counter by its name: for the paths that are not hot, exact from any thread."""
+        """Increment a counter by its name: for paths that are not hot; exact from any thread."""
         with LOCK:
             setattr(self, name, getattr(self, name) + 1)
 
     def merge(self, other: "ChannelMetrics") -> None:
-        """Add everything that another has counted."""
+        """Add all counts of another."""
         for name in COUNTERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.publish_latency.merge(other.publish_latency)
         self.dispatch_latency.merge(other.dispatch_latency)
 
     def count_refusal(self, error: BusError, messages: int = 1) -> None:
-        """Counts the outcome of a publish that raises `error`, under the kind of the error. `failed` is the rest."""
+        """Count the outcome of a publish that raises `error`, by the class of the error; `failed` for any other."""
         with LOCK:
             for _ in range(messages):
                 self._count_refusal(error)
@@ -195,7 +197,7 @@ class ChannelMetrics:
             self.failed += 1
 
     def outcomes(self) -> dict[str, int]:
-        """Publishes by kind of outcome."""
+        """The number of publishes by outcome."""
         return {
             "accepted": self.published,
             "duplicate": self.duplicate,
@@ -231,7 +233,7 @@ class ChannelMetrics:
 
 
 def total(channels: Sequence[ChannelMetrics]) -> MetricsSnapshot:
-    """The sum over the channels. Averages weigh every measured message alike, not every channel; 0.0 without any."""
+    """The sum over the channels. Averages are over all measured messages, not over channels; 0.0 without any."""
     publish_latency = LatencyHistogram()
     dispatch_latency = LatencyHistogram()
     for metrics in channels:

@@ -1,13 +1,13 @@
 """A strict priority queue: exactly by (priority, sequence), O(1) for the few levels that are in use.
 
-One ring of slots per priority that occurs, and the lowest level that is not empty kept at hand:
+One ring buffer for each priority in use, and a reference to the lowest level that is not empty:
 
     level  0   [ . . . ]
     level 50   [ a b c ]   <- lowest, the next pop
     level 75   [ d ]
 
-Items that come back (a failed delivery) keep their place: they were popped before everything that still waits on
-their level, so a small heap of returned items, looked at first, restores the exact order.
+An item that is requeued after a failed delivery keeps its position. It was popped before everything that is still in
+the ring of its level, so a small heap of returned items, which `pop` reads first, restores the exact order.
 """
 
 import bisect
@@ -25,10 +25,10 @@ from unibus.limits import PRIORITY_MAX
 T = TypeVar("T")
 
 _RING_SLOTS_MIN: Final = 8
-# A ring that a burst blew up gives its memory back once it is empty.
+# A ring that a burst made larger than this releases its memory once it is empty.
 _RING_SLOTS_KEPT: Final = 1024
 _NO_LEVEL: Final = PRIORITY_MAX + 1
-# Up to here it is quicker to look at every level than to search for the place to begin.
+# Up to this number it is faster to test every level than to bisect for the first one.
 _FEW_LEVELS: Final = 8
 
 
@@ -54,7 +54,7 @@ class Ring:
         self.size += 1
 
     def pop(self) -> object:
-        """The oldest item. The caller has checked that there is one."""
+        """Remove and return the oldest item. The caller has checked that the ring is not empty."""
         head = self.head
         item = self.slots[head]
         self.slots[head] = None
@@ -64,7 +64,7 @@ class Ring:
             self._reset()
         return item
 
-    # Both allocate first, look again after that, and change only then (see core.atomic).
+    # Both allocate first, then check again, then change (see core.atomic): the allocation may run other code.
 
     def _grow(self) -> None:
         fresh: list[object] = [None] * (2 * len(self.slots))
@@ -92,24 +92,25 @@ class PriorityQueue(Generic[T]):
             raise UsageError(f"max_size {max_size} is negative", "0 means unbounded")
         self.max_size: i64 = max_size
         self.size: i64 = 0
-        # Levels that were ever used, ascending, and their rings beside them: a queue of one level stays small.
+        # The levels used so far, ascending, and their rings at the same index: a queue of one level stays small.
         self._levels: list[i64] = []
         self._rings: list[Ring] = []
         self._ring_of: dict[i64, Ring] = {}
-        self._lowest: i64 = _NO_LEVEL  # The lowest level whose ring is not empty, and that ring.
+        self._lowest: i64 = _NO_LEVEL  # The lowest level whose ring is not empty; `_lowest_ring` is its ring.
         self._lowest_ring = Ring()
-        # A heap of (priority, sequence, ticket, item); tickets tell apart equal sequences of different channels.
+        # A heap of (priority, sequence, ticket, item). The ticket decides between equal sequences of different
+        # channels, so that items are never compared.
         self._returned: list[tuple[i64, i64, i64, object]] = []
         self._tickets: i64 = 0
 
     def push_with_priority(self, item: T, priority: int) -> None:
-        """Append to the level. Raises QueueFull, which gives the item back, when the bound is reached."""
+        """Append to the level. Raises QueueFull, which has the item, if the queue holds `max_size` items."""
         if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
             checked_priority(priority)
         if self.max_size:
             self.reserve(priority)
             if self.size >= self.max_size:
-                raise QueueFull(f"the queue holds {self.size} items, its bound", "pop first, or raise max_size", item)
+                raise QueueFull(f"the queue is full: it holds {self.size} items", "pop first, or raise max_size", item)
         self.append(item, priority)
 
     def push(self, message: T) -> None:
@@ -119,14 +120,15 @@ class PriorityQueue(Generic[T]):
         self.push_with_priority(message, message.priority)
 
     def reserve(self, level: i64) -> None:
-        """Allocate now what the next append to the level needs, so that nothing comes between a look and the append."""
+        """Allocate now what the next append to the level needs, so that no allocation runs other code between the
+        check of the size and the append."""
         if level == self._lowest:
             self._lowest_ring.reserve()
         else:
             self._ring(level).reserve()
 
     def append(self, item: object, level: i64) -> None:
-        """Append without looking at the bound: the caller did, and has checked the level."""
+        """Append without checking `max_size` and the level: the caller has checked both."""
         if level == self._lowest:
             self._lowest_ring.push(item)
         else:
@@ -138,38 +140,38 @@ class PriorityQueue(Generic[T]):
         self.size += 1
 
     def restore(self, item: T, priority: i64, sequence: i64) -> None:
-        """Put back what was popped, at its old place. Never refused: it was admitted before."""
+        """Requeue a popped item at its old position. Never rejected by `max_size`: it was admitted before."""
         self._tickets += 1
         heapq.heappush(self._returned, (priority, sequence, self._tickets, item))
         self.size += 1
 
     def has_returned_before(self, priority: i64, sequence: i64) -> bool:
-        """Whether an item that was put back precedes this place."""
+        """Whether a requeued item precedes this position."""
         if not self._returned:
             return False
         first = self._returned[0]
         return first[0] < priority or (first[0] == priority and first[1] < sequence)
 
     def pop(self) -> T | None:
-        """The item with the lowest (priority, sequence), or None when the queue is empty."""
+        """Remove and return the item with the lowest (priority, sequence); None if the queue is empty."""
         if self.size == 0:
             return None
         return self._next()
 
     def evict(self, priority: i64) -> T | None:
-        """Remove the oldest item of the least urgent level, to make room for one of the given priority.
+        """Remove and return the oldest item of the least urgent level, in favour of one of the given priority.
 
-        Never an item that is more urgent than the new one: then the answer is None, and the new one has to go.
+        Never an item that is more urgent than the new one. Then the result is None, and the caller rejects the new one.
         """
         returned = self._least_urgent_returned()
         level = self._highest()
         if returned >= 0 and self._returned[returned][0] >= level:
-            # What came back is older than everything that waits on the same level.
+            # A requeued item is older than every item in the ring of the same level.
             return self._evict_returned(returned) if self._returned[returned][0] >= priority else None
         return self._evict_waiting(level) if level >= priority else None
 
     def count_from(self, priority: i64) -> int:
-        """How many wait on levels that are not more urgent than the given one."""
+        """How many items are on levels that are not more urgent than the given one."""
         count: i64 = 0
         for index, level in enumerate(self._levels):
             if level >= priority:
@@ -215,7 +217,7 @@ class PriorityQueue(Generic[T]):
         return ring
 
     def _find_lowest(self) -> None:
-        """The level that was lowest has run empty: the next is above it."""
+        """The lowest level is empty now: find the next one above it."""
         emptied = self._lowest
         self._lowest = _NO_LEVEL
         if self.size == len(self._returned):

@@ -1,10 +1,10 @@
-"""When a failed message is tried again, and when it is not.
+"""Retries: how often a failed message is redelivered, and after which delay.
 
 `attempts` counts the retries after the first delivery: attempts=3 means at most four deliveries, attempts=0 one.
-`delivery_count` is counted when a message is handed over, so it is 1 while its first handler runs.
+`delivery_count` is incremented when a message is delivered, so it is 1 while its first handler runs.
 
-The waits grow: delay, delay * backoff, delay * backoff * backoff, up to a cap. Each is then spread by chance, so that
-messages which failed together do not come back together. backoff=1.0 with jitter=0.0 is a fixed delay.
+The delays grow: delay, delay * backoff, delay * backoff * backoff, up to a cap. A random jitter is then added, so that
+messages which failed together are not redelivered together. backoff=1.0 with jitter=0.0 is a fixed delay.
 """
 
 import math
@@ -22,15 +22,15 @@ from unibus.limits import (
 )
 
 DELAY_S_MAX: Final = 366 * 24 * 3600.0
-"""No cap may be longer than a year: a wait that nobody will see the end of is a mistake in units."""
+"""The longest allowed cap, a year: a longer one is a mistake in the unit."""
 
 ATTEMPTS_MAX: Final = 1_000_000
-"""Keeps every count far inside 64 bits; more retries than this is "for ever"."""
+"""Keeps every count far inside of 64 bits; more retries than this are without end in practice."""
 
 
 @final
 class RetryPolicy:
-    """One subscription's answer to failures. Checked when made, never changed after."""
+    """How one subscription retries failed deliveries. Checked when created, and immutable."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class RetryPolicy:
         jitter: float = RETRY_JITTER_DEFAULT,
     ) -> None:
         if not 0 <= attempts <= ATTEMPTS_MAX:
-            raise ConfigInvalid(f"retry attempts is {attempts!r}", f"give 0 (no retry) to {ATTEMPTS_MAX}")
+            raise ConfigInvalid(f"retry attempts {attempts!r} is out of range", f"give 0 (no retry) to {ATTEMPTS_MAX}")
         _within("retry delay cap", delay_s_max, 0.0, DELAY_S_MAX)
         _within("retry delay", delay_s, 0.0, delay_s_max)
         _within("retry backoff", backoff, 1.0, math.inf)
@@ -54,21 +54,17 @@ class RetryPolicy:
         self.deliveries_max: Final = attempts + 1
 
     def delay_ns(self, attempt: int, chance: float) -> i64:
-        """How long to wait before retry number `attempt` (the first is 1).
+        """The delay before retry number `attempt` (the first is 1).
 
-        `chance` is drawn by the caller from [0, 1). The wait lies within jitter * delay of the capped delay, on
-        either side, so it may pass the cap by that much.
+        The caller draws `chance` at random from [0, 1). The result differs from the capped delay by at most jitter *
+        delay, in either direction, so it may exceed the cap by that much.
         """
         if attempt < 1:
             raise UsageError(f"there is no retry number {attempt}", "the first retry is number 1")
         if not 0.0 <= chance < 1.0:
-            raise UsageError(f"chance is {chance!r}", "draw it from 0 up to, not including, 1")
+            raise UsageError(f"chance {chance!r} is out of range", "draw it from 0 up to, not including, 1")
         delay = self._delay_capped_s(attempt) * 1e9
         return round(delay + delay * self.jitter * (2.0 * chance - 1.0))
-
-    def exhausted(self, delivery_count: int) -> bool:
-        """Whether a message that failed its delivery number `delivery_count` has had its last."""
-        return delivery_count >= self.deliveries_max
 
     def _delay_capped_s(self, attempt: int) -> float:
         if self.delay_s == 0.0:
@@ -81,6 +77,6 @@ class RetryPolicy:
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:
-    # Written so that NaN, which compares false with everything, is refused too.
+    # In this form NaN, which compares false with everything, is rejected too.
     if not low <= value <= high or math.isinf(value):
-        raise ConfigInvalid(f"{name} is {value!r}", f"give a finite number from {low} to {high}")
+        raise ConfigInvalid(f"{name} {value!r} is out of range", f"give a finite number from {low} to {high}")

@@ -1,5 +1,9 @@
 # mypyc: compiled
-"""Admission: whether a message may be sent. What speaks against it is found here, before the first change."""
+"""Admission: whether a send is accepted. Every reason to reject it is found here, before the first change.
+
+So a rejected send changes nothing, and an accepted one cannot fail half-way. Space that a batch was granted is recorded
+in `before`, a Load for each entity: the commands of one batch are checked together, before any of them is executed.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -26,7 +30,7 @@ ENABLE: Final = "set its status to 'active'"
 
 
 def target_of(state: StoreState, name: str) -> Entity:
-    """The entity of that name. The dead-letter queue of one that exists exists too."""
+    """The entity of that name. Raises EntityNotFound."""
     found = state.find(name)
     if found is None:
         raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
@@ -34,7 +38,7 @@ def target_of(state: StoreState, name: str) -> Entity:
 
 
 def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
-    """Raise what speaks against it. `before` holds what the batch has sent so far, by entity; None: it is alone."""
+    """Raise if the send is rejected. `before` has what the batch has sent so far, by entity; None: it is alone."""
     if command.former is not None:
         _check_former(state, command, before)
         return
@@ -43,10 +47,12 @@ def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, 
         if is_reserved(command.entity):
             raise EntityNotFound(
                 f"there is no {command.entity!r}",
-                "a name with $ or Subscriptions belongs to another entity",
+                "a name with $ or Subscriptions is reserved for a part of another entity",
             )
         if not command.makes:
-            raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
+            raise EntityNotFound(
+                f"there is no queue or topic {command.entity!r}", "create it first, or open the bus without strict"
+            )
         _check_made(state, command, before)
         if command.dedup_key is not None and before is not None:
             _is_duplicate(command.entity, command.dedup_key, command.raises, False, before)
@@ -58,7 +64,7 @@ def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, 
     if settings.requires_session and command.who.session_id is None and not settings.forward_to:
         raise SessionRequired(f"{entity.name!r} requires a session_id", "give the message a session_id")
     key = dedup_key(entity, command)
-    # A duplicate stores nothing, so it needs no room: a sender that repeats a send is not refused for want of it.
+    # A duplicate stores nothing, so it needs no space: a repeated send is not rejected because the entity is full.
     if key is not None and _is_duplicate(entity.name, key, command.raises, entity.is_known(key, now_ns), before):
         return
     if entity.kind == TOPIC and entity.subscriptions and command.visible_ns <= now_ns:
@@ -68,19 +74,19 @@ def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, 
 
 
 def check_message(entity: Entity, size: i64) -> None:
-    """Whether the entity takes messages now, and such large ones."""
+    """Raise if the entity does not accept messages now, or not of this size."""
     settings = entity.settings
     if not settings.sends:
         raise EntityDisabled(f"messages cannot be sent to {entity.name!r}: it is {settings.status}", ENABLE)
     if settings.message_size_max and size > settings.message_size_max:
         raise MessageTooLarge(
-            f"a message of {size} bytes, and {entity.name!r} takes {settings.message_size_max}",
+            f"the message has {size} bytes, and {entity.name!r} accepts at most {settings.message_size_max}",
             "send a reference, or raise max_message_size_kb",
         )
 
 
 def check_number(state: StoreState, kind: int, here: int) -> None:
-    """Whether one more may be made where there are so many: in the store, or of a topic's subscriptions."""
+    """Raise if there may not be one more than `here`: entities of a kind in the store, or subscriptions of a topic."""
     most = state.most.get(kind, here + 1)
     if here >= most:
         what = f"{KIND_NAMES[kind]}s"
@@ -92,21 +98,22 @@ def check_number(state: StoreState, kind: int, here: int) -> None:
 
 
 def _check_made(state: StoreState, command: Send, before: dict[str, Load] | None) -> None:
-    """A message to a name that is not there makes it, and a batch may make several."""
+    """A send to an unknown name creates the entity, and a batch may create several: raise if these are too many."""
     kind = command.makes
     made = 0
     if before is not None:
         if command.entity in before:
             return
         _load(before, command.entity)
-        load = _load(before, f"${kind}")  # No name that anybody can give.
+        load = _load(before, f"${kind}")  # No entity can have this name.
         made = load.count
         load.count += 1
     check_number(state, kind, state.kinds.get(kind, 0) + made)
 
 
 def _check_arrivals(state: StoreState, topic: Entity, command: Send, before: dict[str, Load] | None) -> None:
-    """Only who gets the message needs room for it. It is found out once, here: what follows is in the same step."""
+    """Only the matching subscriptions need space for the message. They are computed once, here: nothing can change
+    before the batch is executed."""
     router = state.router(topic)
     if router.takes_all:
         check_room(topic, command.size, before)
@@ -124,7 +131,7 @@ def _check_arrivals(state: StoreState, topic: Entity, command: Send, before: dic
 
 
 def check_room(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
-    """Whether everybody who would store it has room."""
+    """Raise if an entity that would store the message is full."""
     if is_stored_in(entity):
         check_quota(entity, size, before)
     else:
@@ -134,13 +141,13 @@ def check_room(entity: Entity, size: i64, before: dict[str, Load] | None) -> Non
 
 
 def _is_duplicate(entity: str, key: str, raises: bool, known: bool, before: dict[str, Load] | None) -> bool:
-    """Whether the entity knows the key, or the batch has used it before. An error where the sender wants it to be."""
+    """Whether the entity knows the key, or the batch has used it before. Raises instead if the sender asked for it."""
     if before is not None:
         load = _load(before, entity)
         known = known or key in load.keys
         load.keys.add(key)
     if known and raises:
-        raise DuplicateMessage(f"{key!r} was sent to {entity!r} within its window", "nothing was stored")
+        raise DuplicateMessage(f"{key!r} was sent to {entity!r} within its dedup window", "nothing was stored")
     return known
 
 
@@ -155,9 +162,9 @@ def _load(before: dict[str, Load], entity: str) -> Load:
 def check_quota(
     entity: Entity, size: i64, before: dict[str, Load] | None, batch: dict[str, Load] | None = None
 ) -> None:
-    """Whether the entity has room, beside what is in `before`; the message is added to that.
+    """Raise if the entity is full, including what is in `before`; the message is added to that.
 
-    `batch` is for a decision while a batch is carried out: what that was granted counts as held.
+    `batch` is for a decision while a batch is executed: the space that the batch was granted counts as used.
     """
     settings = entity.settings
     held_size: i64 = entity.size_bytes
@@ -189,21 +196,21 @@ def check_quota(
 
 
 def is_stored_in(entity: Entity) -> bool:
-    """Whether what arrives at the entity stays there: not in a topic that others listen to, not where it forwards."""
+    """Whether the entity itself stores what arrives: not a topic with subscriptions, not an entity that forwards."""
     if entity.kind == TOPIC:
         return entity.settings.keeps and not entity.subscriptions
     return not entity.settings.forward_to
 
 
 def dedup_key(entity: Entity, command: Send) -> str | None:
-    """A dedup key is always heeded, an id only where the entity asks for it."""
+    """The dedup key is always used; the message id only if the entity has duplicate detection."""
     if command.dedup_key is not None:
         return command.dedup_key
     return command.who.message_id if entity.settings.dedup_ns else None
 
 
 def count_new(state: StoreState, commands: Sequence[Send], now_ns: i64) -> int:
-    """How many of these sends would be stored: those that neither the entity nor the batch knows already."""
+    """How many of these sends are not duplicates: neither known to the entity nor repeated in the batch."""
     used: set[tuple[str, str]] = set()
     count = 0
     for command in commands:
@@ -219,7 +226,8 @@ def count_new(state: StoreState, commands: Sequence[Send], now_ns: i64) -> int:
 
 
 def _check_former(state: StoreState, command: Send, before: dict[str, Load] | None) -> None:
-    """A dead letter is never refused, as everywhere; else there has to be room, and a session where one is needed."""
+    """Check an import. A dead-letter queue accepts every message, as always; another entity needs space, and a session
+    id if it requires one."""
     entity = former_place(state, command.entity)
     if is_sub_queue(command.entity):
         if entity.kind == TOPIC:
@@ -231,5 +239,5 @@ def _check_former(state: StoreState, command: Send, before: dict[str, Load] | No
 
 
 def former_place(state: StoreState, name: str) -> Entity:
-    """The entity; that of a dead-letter queue, which may not have been made yet."""
+    """The entity of an import; for a dead-letter queue, which may not exist yet, the entity that it belongs to."""
     return target_of(state, name.rpartition("/")[0] if is_sub_queue(name) else name)

@@ -1,9 +1,9 @@
 # mypyc: compiled
-"""What went through an entity before, as far as history still has it: to be replayed, or for a subscription that begins
-in the past.
+"""The messages that an entity had before, as far as history still has them: for a replay, and for the backfill of a new
+subscription that starts in the past.
 
-Not of the past is what an operator has removed or pruned. What was moved or forwarded into an entity has its data
-elsewhere and is not found here.
+Messages that an operator discarded or pruned are excluded. A message that was moved or forwarded into an entity has its
+data in the record of another entity, and is not found here.
 """
 
 from typing import Final, final
@@ -34,7 +34,7 @@ _ENDED: Final = (Cancelled, Purged, Forgotten)
 
 @final
 class EntityHistory:
-    """Told every change of the log in its order. `found` has then, by sequence, the seq of the change with the data."""
+    """Reads every change of the log, in order. Then `found` has, by sequence, the seq of the change with the data."""
 
     def __init__(self, entity: int, after_sequence: int, since_ns: int) -> None:
         self.found: dict[int, int] = {}
@@ -56,7 +56,7 @@ class EntityHistory:
             if change.back:
                 self._add(sequence, seq - change.back, change.at_ns)
         elif isinstance(change, (Activated, Routed)):
-            self._come_due(change)
+            self._add_activated(change)
         elif isinstance(change, Pruned):
             for older in [each for each in self.found if each <= sequence]:
                 del self.found[older]
@@ -64,8 +64,8 @@ class EntityHistory:
             self._scheduled.pop(sequence, None)
             self.found.pop(sequence, None)
 
-    def _come_due(self, change: Activated | Routed) -> None:
-        """One that was scheduled counts from when its time came, and under the place that it got then."""
+    def _add_activated(self, change: Activated | Routed) -> None:
+        """A scheduled message counts from its activation, and under the sequence that it got then."""
         seq = self._scheduled.pop(change.sequence, 0)
         if seq:
             self._add(change.new_sequence if isinstance(change, Activated) else change.sequence, seq, change.at_ns)
@@ -77,9 +77,11 @@ class EntityHistory:
 
 @final
 class Backfill:
-    """A subscription that begins in the past. Made before the subscription is, and told the log as Past is.
+    """The messages for a subscription that starts in the past. Create it before the subscription, and pass it the log
+    as to EntityHistory.
 
-    What the topic still holds is not of the past: its first subscription gets that anyway, and what is scheduled comes.
+    Messages that the topic still stores are excluded: its first subscription gets those anyway, and the scheduled ones
+    when they are due.
     """
 
     def __init__(self, topic: Entity, after_sequence: int, since_ns: int) -> None:
@@ -98,7 +100,8 @@ class Backfill:
             self._past.found.pop(change.sequence, None)
 
     def copy_to(self, state: StoreState, subscription: Entity, now_ns: i64) -> int:
-        """What its own time-to-live has ended meanwhile stays in the past."""
+        """Route the messages to the subscription; returns the number of copies. Those that expired meanwhile are not
+        copied."""
         copies = 0
         for sequence, seq in self._past.found.items():
             change = self._changes.get(seq)
@@ -107,9 +110,10 @@ class Backfill:
             properties = decode(change.data).properties
             ttl_ns = 0 if properties is None else properties.ttl_ns
             left_ns = change.at_ns + ttl_ns - now_ns if ttl_ns else 0
-            if left_ns >= 0:
-                routed = RoutedMessage(change.who, change.priority, left_ns)
-                routed.data = change.data
-                routed.dedup_key = None if properties is None else properties.dedup_key
-                copies += arrive_by_rules(state, subscription, routed, now_ns)
+            if ttl_ns and left_ns <= 0:
+                continue  # Expired. A ttl of 0 would mean that it never expires.
+            routed = RoutedMessage(change.who, change.priority, left_ns)
+            routed.data = change.data
+            routed.dedup_key = None if properties is None else properties.dedup_key
+            copies += arrive_by_rules(state, subscription, routed, now_ns)
         return copies

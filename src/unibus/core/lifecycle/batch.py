@@ -1,5 +1,10 @@
 # mypyc: compiled
-"""One atomic batch: every command is checked before the first one is carried out, so that a refusal changes nothing."""
+"""One atomic batch: every command is checked before the first one is executed, so that an error changes nothing.
+
+check all ──▶ error: nothing changed
+    │
+    └──▶ execute all ──▶ changes, which the store writes as one group of its journal
+"""
 
 from collections.abc import Sequence
 
@@ -36,7 +41,7 @@ from unibus.core.lifecycle.moving import (
 )
 from unibus.core.lifecycle.sending import send
 from unibus.core.lifecycle.sessions import change_session, check_session
-from unibus.core.lifecycle.settling import cancel, check_words, lock_of, locked_entry, renew, scheduled_entry, settle
+from unibus.core.lifecycle.settling import cancel, check_texts, lock_of, locked_entry, renew, scheduled_entry, settle
 from unibus.core.lifecycle.state.entity import Session, StoredMessage
 from unibus.core.lifecycle.state.state import Load, StoreState
 from unibus.errors import UsageError
@@ -44,12 +49,12 @@ from unibus.limits import BATCH_COMMANDS_MAX
 
 
 def run(state: StoreState, commands: Sequence[Command], now_ns: i64) -> list[object]:
-    """Carry out all of them or raise. One result for each: a SendResult, the end of a lock, or None.
+    """Execute all of them, or raise. One result for each: a SendResult, the end of a lock, or None.
 
-    `state.deciding` is True from the first change on: the caller ends it once the changes are on their way to the log.
+    `state.deciding` is True from the first change on: the caller resets it once it has taken the changes for the log.
     """
     if len(commands) == 1:
-        # The most common batch needs no book-keeping of its own.
+        # The most common batch: a single send needs no record of what the batch has sent before.
         only = commands[0]
         if isinstance(only, Send):
             check_send(state, only, now_ns, None)
@@ -65,9 +70,11 @@ def run(state: StoreState, commands: Sequence[Command], now_ns: i64) -> list[obj
 
 
 def check(state: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[str, Load]:
-    """Raise the error of the first that is refused. Returns what was granted to their sends, by entity."""
+    """Raise the error of the first command that is rejected. Returns the space granted to their sends, by entity."""
     if len(commands) > BATCH_COMMANDS_MAX:
-        raise UsageError(f"{len(commands)} commands in one batch", f"at most {BATCH_COMMANDS_MAX}")
+        raise UsageError(
+            f"the batch has {len(commands)} commands", f"at most {BATCH_COMMANDS_MAX}; use several batches"
+        )
     before: dict[str, Load] = {}
     settled: set[StoredMessage] = set()
     left: set[tuple[str, str]] = set()
@@ -82,7 +89,7 @@ def check(state: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[s
                 entry = lock_of(state, command, now_ns)
             command.entry = entry
             if command.verb == DEAD_LETTER:
-                check_words(command)
+                check_texts(command)
             _once(settled, entry)
             _not_left(left, entry.session)
         elif isinstance(command, Renew):
@@ -131,10 +138,10 @@ def _once(settled: set[StoredMessage], entry: StoredMessage) -> None:
 
 
 def _not_left(left: set[tuple[str, str]], session: Session | None) -> None:
-    """With its session a message goes back: what comes after that in the batch would find neither."""
+    """Releasing a session requeues its messages: a later command of the batch would find neither of them locked."""
     if session is not None and (session.entity.name, session.id) in left:
         where = f"session {session.id!r} of {session.entity.name!r}"
-        raise UsageError(f"{where} is released before the last command that uses it")
+        raise UsageError(f"{where} is released before the last command that uses it", "release it last")
 
 
 def _do(state: StoreState, command: Command, now_ns: i64) -> object:

@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""Claim: hand messages out, with a lock or for good. And what a claim must see first: everything that is due by now.
+"""Claim: deliver messages, under a lock or with immediate removal. And run what is due, which a claim must see first.
 
-The count of deliveries goes up here, when a message is handed out, and is part of the change: a consumer that dies
-with the message has used one up.
+The delivery count is incremented here, when a message is delivered, and is part of the change. So a consumer that
+crashes with the message has used up one delivery, and a message that crashes every consumer is dead-lettered.
 """
 
 from typing import Final, final
@@ -14,7 +14,7 @@ from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import route
 from unibus.core.lifecycle.sessions import session_over
 from unibus.core.lifecycle.settling import expire, requeue
-from unibus.core.lifecycle.state.apply import note, note_completed, note_delivered
+from unibus.core.lifecycle.state.apply import record, record_completed, record_delivered
 from unibus.core.lifecycle.state.changes import Activated, Advanced, Renewed, Routed, SessionTaken
 from unibus.core.lifecycle.state.deadlines import DeadlineItem
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, TOPIC, Entity, Session, StoredMessage, lock_ns_of
@@ -25,30 +25,30 @@ from unibus.core.lifecycle.state.windows import CLOCK, has_window_from_later
 from unibus.errors import MessageNotFound, MessageTooLarge, SessionRequired
 
 DUE_PER_CALL: Final = 1_000
-"""So many at once, then others get their turn."""
+"""The most in one call, so that other calls get their turn."""
 
 
 def run_due(state: StoreState, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool:
-    """Do what is due by now: end locks, expire messages, make scheduled ones visible. True if there may be more."""
+    """Run what is due: end locks, expire messages, activate scheduled ones. True if more may be due."""
     done: i64 = 0
     state.deciding = True
     while done < at_most:
         item = state.due.pop(now_ns)
         if item is None:
             break
-        _fire(state, item, now_ns)
+        _run_deadline(state, item, now_ns)
         done += 1
     state.deciding = False
     return done == at_most
 
 
 def limit_durations(state: StoreState, now_ns: i64) -> None:
-    """At open: no lock and no dedup window lasts longer than its duration from now on. One that does was made under a
-    later clock, which was set back since. What is scheduled or expires does so by the wall clock, and stays."""
+    """At open: limit every lock and every dedup window to its duration from now. A longer one was created under a later
+    clock, which has been set back since. Schedules and expiries are instants of the wall clock, and do not change."""
     state.deciding = True
     _limit_locks(state, now_ns)
     if has_window_from_later(state, now_ns):
-        note(state, Advanced(now_ns, 0, 0, CLOCK, now_ns))
+        record(state, Advanced(now_ns, 0, 0, CLOCK, now_ns))
     state.deciding = False
 
 
@@ -58,17 +58,17 @@ def _limit_locks(state: StoreState, now_ns: i64) -> None:
             until_ns = now_ns + lock_ns_of(entity)
             for entry in entity.entries.values():
                 if entry.state == LOCKED and entry.session is None and entry.due_ns > until_ns:
-                    note(state, Renewed(now_ns, entity.number, entry.sequence, until_ns))
+                    record(state, Renewed(now_ns, entity.number, entry.sequence, until_ns))
         until_ns = now_ns + entity.settings.lock_ns
         for session in entity.sessions.values():
             if session.token is not None and session.until_ns > until_ns:
                 taken = SessionTaken(
                     now_ns, entity.number, entity.sequence, session.id, session.token, until_ns, session.consumer
                 )
-                note(state, taken)
+                record(state, taken)
 
 
-def _fire(state: StoreState, item: DeadlineItem, now_ns: i64) -> None:
+def _run_deadline(state: StoreState, item: DeadlineItem, now_ns: i64) -> None:
     if isinstance(item, Session):
         session_over(state, item, "lock_expired", now_ns)
         return
@@ -83,25 +83,26 @@ def _fire(state: StoreState, item: DeadlineItem, now_ns: i64) -> None:
 
 
 def activate(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
-    """A scheduled message takes its place at the end, as if it were sent now; one that was delayed has its own."""
+    """Activate a message. A scheduled one goes to the end of the queue, as if it were sent now; one that was abandoned
+    with a delay keeps its position."""
     entity = entry.entity
     entity.used(now_ns)
     if entry.delayed:
-        note(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
+        record(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
     elif entity.kind == TOPIC or entity.settings.forward_to:
         routed = RoutedMessage(entry.who, entry.priority, max(0, entry.expires_ns - entry.due_ns))
         routed.source = entry
         routed.hops = entry.hops
         route(state, entity, routed, None, now_ns)
-        note(state, Routed(now_ns, entity.number, entry.sequence, entry.who))
+        record(state, Routed(now_ns, entity.number, entry.sequence, entry.who))
     else:
-        note(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entity.sequence + 1))
+        record(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entity.sequence + 1))
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Claimed:
-    """A message as it was handed out. `data` may still be on disk: then `entry` tells where."""
+    """A delivered message. `data` may still be on disk: then `entry` says where."""
 
     def __init__(self, entry: StoredMessage, token: bytes, until_ns: int, delivery_count: int) -> None:
         self.entry = entry
@@ -115,7 +116,7 @@ class Claimed:
         self.state: i64 = entry.state
         self.data = entry.data
         self.token = token
-        self.until_ns: i64 = until_ns  # 0: there is no lock, the message is gone with this.
+        self.until_ns: i64 = until_ns  # 0: no lock; the message is removed by this delivery.
         self.delivery_count: i64 = delivery_count
 
 
@@ -129,12 +130,12 @@ def claim(
     now_ns: i64,
     bytes_max: i64 = 0,
 ) -> list[Claimed]:
-    """Hand out up to as many messages as there are tokens. Without `lock` they are gone with that.
+    """Deliver up to as many messages as there are tokens. Without `lock` each is removed by its delivery.
 
-    The one that reaches `bytes_max` is the last; 0 is no limit.
+    The message that reaches `bytes_max` is the last one; 0 is no limit.
     """
     if entity.settings.requires_session and session is None and entity.kind != DEAD_LETTERS:
-        raise SessionRequired(f"{entity.name!r} requires a session", "accept a session and receive from that")
+        raise SessionRequired(f"{entity.name!r} requires a session", "accept a session and receive from it")
     waiting = entity.waiting if session is None else session.waiting
     claimed: list[Claimed] = []
     size: i64 = 0
@@ -164,7 +165,7 @@ def _next(state: StoreState, waiting: ReadyQueue, now_ns: i64) -> StoredMessage 
 def claim_deferred(
     state: StoreState, entries: list[StoredMessage], tokens: list[bytes], lock: bool, consumer: str, now_ns: i64
 ) -> list[Claimed]:
-    """Hand out messages that `deferred_entries` found."""
+    """Deliver the messages that `deferred_entries` found."""
     state.deciding = True
     return [deliver(state, entry, token, lock, consumer, now_ns) for entry, token in zip(entries, tokens, strict=True)]
 
@@ -176,20 +177,21 @@ def deliver(state: StoreState, entry: StoredMessage, token: bytes, lock: bool, c
         session = entry.session
         until_ns = now_ns + lock_ns_of(entity) if session is None else session.until_ns
         claimed = Claimed(entry, token, until_ns, count)
-        note_delivered(state, entry, count, token, consumer, now_ns, until_ns)
+        record_delivered(state, entry, count, token, consumer, now_ns, until_ns)
         return claimed
     claimed = Claimed(entry, b"", 0, count)
     entity.delivered += 1
-    note_completed(state, entry, count, consumer, now_ns)
+    record_completed(state, entry, count, consumer, now_ns)
     return claimed
 
 
 def deferred_entries(
     entity: Entity, session: Session | None, sequences: list[int], bytes_max: i64 = 0
 ) -> list[StoredMessage]:
-    """Deferred messages by their sequences: all of them, or MessageNotFound.
+    """Deferred messages by their sequences. Raises MessageNotFound unless all exist.
 
-    MessageTooLarge for several that are larger than `bytes_max` together; 0 is no limit. One alone is always given.
+    Raises MessageTooLarge for several that are larger than `bytes_max` together; 0 is no limit. A single message may
+    have any size.
     """
     found: dict[int, StoredMessage] = {}
     size: i64 = 0
@@ -197,7 +199,7 @@ def deferred_entries(
         entry = entity.entries.get(sequence)
         if entry is None or entry.state != DEFERRED or entry.session is not session or sequence in found:
             raise MessageNotFound(
-                f"{entity.name!r} has no deferred message #{sequence}", "a message is deferred once it was received"
+                f"{entity.name!r} has no deferred message #{sequence}", "only a received message can be deferred"
             )
         found[sequence] = entry
         size += entry.size

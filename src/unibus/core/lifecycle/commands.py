@@ -1,5 +1,5 @@
 # mypyc: compiled
-"""What a caller can ask for in one atomic batch: data only. The rules are in the modules named after the verbs."""
+"""The commands of an atomic batch: data only. The rules are in the modules named after the verbs (sending.py, …)."""
 
 from typing import Final, TypeAlias, final
 
@@ -16,7 +16,7 @@ ABANDON: Final = 2
 DEFER: Final = 3
 DEAD_LETTER: Final = 4
 RELEASE: Final = 5
-"""Give a message back as if it had not been delivered."""
+"""Requeue a message as if it had not been delivered."""
 
 SETTLEMENTS: Final[dict[int, str]] = {
     COMPLETE: "complete",
@@ -27,14 +27,14 @@ SETTLEMENTS: Final[dict[int, str]] = {
 }
 
 BY_TOKEN: Final = -1
-"""In place of a sequence: the lock token alone names the message."""
+"""Instead of a sequence: the lock token alone identifies the message."""
 
 
-# What holds only data is no business of the cycle collector (decision 0006): there are thousands of them.
+# Acyclic: the cycle collector need not traverse objects of plain data, of which there are thousands (decision 0006).
 @final
 @mypyc_attr(acyclic=True)
 class ImportedState:
-    """How a message stood where it was exported. `expires_ns` is an instant; 0: it never expires."""
+    """The state of a message in the store from which it was exported. `expires_ns` is an instant; 0: never."""
 
     def __init__(self, delivery_count: int, expires_ns: int, overlay: HeaderOverrides | None) -> None:
         self.delivery_count: i64 = delivery_count
@@ -45,10 +45,10 @@ class ImportedState:
 @final
 @mypyc_attr(acyclic=True)
 class Send:
-    """`data` is the encoded envelope. `makes` lets a missing queue be made; `raises` makes a duplicate an error.
+    """`data` is the encoded envelope. `makes` creates a missing queue; `raises` makes a duplicate an error.
 
-    With `former` it is stored as it was elsewhere: in that very entity, which may be a subscription or a dead-letter
-    queue, not forwarded, and whether its key is known or not. Its `ttl_ns` says nothing then.
+    `former` is set for an import: the message is stored in exactly this entity, which may be a subscription or a
+    dead-letter queue; it is not forwarded, and not checked for duplicates. Its `ttl_ns` is ignored then.
     """
 
     def __init__(self, entity: str, who: MessageRef, data: bytes, priority: int) -> None:
@@ -60,20 +60,21 @@ class Send:
         self.ttl_ns: i64 = 0
         self.visible_ns: i64 = 0
         self.dedup_key: str | None = None
-        self.makes: i64 = 0  # The kind of entity to make when it is missing; 0 for none.
+        self.makes: i64 = 0  # The kind of entity to create if it is missing; 0 for none.
         self.raises = False
         self.former: ImportedState | None = None
-        self.message: Message | None = None  # What `data` holds, for who has to look into it.
-        self.arrivals: list[Arrival] | None = None  # Who of a topic gets it: found when the batch is checked.
+        self.message: Message | None = None  # The decoded `data`, for filters.
+        # The matching subscriptions of a topic: computed when the batch is checked, used when it is executed.
+        self.arrivals: list[Arrival] | None = None
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Settle:
-    """End the lock on one message in one of the ways of SETTLEMENTS.
+    """Settle one locked message by one of SETTLEMENTS.
 
-    By its token alone where `sequence` is BY_TOKEN: then `entity` and `message_id` may be empty. Where they are given
-    they have to be those of the locked message, else MessageNotFound, and the lock stays.
+    If `sequence` is BY_TOKEN, the token alone identifies it, and `entity` and `message_id` may be empty. If they are
+    given, they must be those of the locked message; else MessageNotFound, and the lock is kept.
     """
 
     def __init__(self, verb: int, entity: str, sequence: int, token: bytes) -> None:
@@ -88,12 +89,12 @@ class Settle:
         self.delay_ns: i64 = 0
         self.overlay: HeaderOverrides | None = None
         self.processed_key: str | None = None
-        self.entry: StoredMessage | None = None  # Found when the batch is checked, for when it is carried out.
+        self.entry: StoredMessage | None = None  # Found when the batch is checked, used when it is executed.
 
 
 @final
 class Renew:
-    """Let a lock begin again from now. The message is found as Settle finds it."""
+    """Renew a lock: its duration starts again now. The message is identified as by Settle."""
 
     def __init__(self, entity: str, sequence: int, token: bytes) -> None:
         self.entity = entity
@@ -104,7 +105,7 @@ class Renew:
 
 @final
 class Cancel:
-    """Take back a scheduled message."""
+    """Cancel a scheduled message."""
 
     def __init__(self, entity: str, sequence: int) -> None:
         self.entity = entity
@@ -113,7 +114,7 @@ class Cancel:
 
 @final
 class SessionCommand:
-    """Renew or leave a session, or set its state; `token` proves that it is held."""
+    """Renew or release a session, or set its state; `token` proves that the caller holds its lock."""
 
     def __init__(self, verb: int, entity: str, session_id: str, token: bytes) -> None:
         self.verb: i64 = verb
@@ -130,10 +131,10 @@ SET_SESSION_STATE: Final = 3
 
 @final
 class Declare:
-    """Make an entity, or change one where `update` is set. The same settings again are no change.
+    """Create an entity, or update one if `update` is set. Idempotent: the same settings again are not a change.
 
-    With `new_only` an entity that exists is EntityExists, whatever its settings. The namespace is made and changed by
-    the same command, and is never an error.
+    With `new_only` an existing entity is EntityExists, whatever its settings. The namespace is created and updated by
+    the same command, and never raises EntityExists.
     """
 
     def __init__(self, name: str, kind: int, settings: Settings, update: bool = False, new_only: bool = False) -> None:
@@ -146,7 +147,7 @@ class Declare:
 
 @final
 class SetRule:
-    """Give a subscription one rule more, or change one of them (`update`)."""
+    """Add a rule to a subscription, or replace one (`update`)."""
 
     def __init__(self, entity: str, rule: Rule, update: bool = False) -> None:
         self.entity = entity
@@ -156,7 +157,7 @@ class SetRule:
 
 @final
 class DropRule:
-    """Take a rule from a subscription. Without any it gets nothing."""
+    """Delete a rule of a subscription. Without rules a subscription gets no messages."""
 
     def __init__(self, entity: str, name: str) -> None:
         self.entity = entity
@@ -165,7 +166,7 @@ class DropRule:
 
 @final
 class Drop:
-    """Delete an entity, with its subscriptions, dead letters and messages."""
+    """Delete an entity, with its subscriptions, its dead-letter queue and its messages."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -173,10 +174,10 @@ class Drop:
 
 @final
 class Move:
-    """Take one message from where it waits to another entity, in one step. No lock is needed: operators do this.
+    """Move one message to another entity, atomically. It needs no lock: this is an operation for operators.
 
-    `overlay` replaces the present one unless it is None. `data` and `who` are those of a message that was edited.
-    `raises` is for those that need to know: else one that is gone or locked is left alone, and the result is None.
+    `overlay` replaces the current one unless it is None. `data` and `who` are those of an edited message. Without
+    `raises` a message that no longer exists or is locked is skipped, and the result is None.
     """
 
     def __init__(self, entity: str, sequence: int, target: str) -> None:
@@ -198,7 +199,7 @@ MOVE_EDIT: Final = "edit"
 
 @final
 class Remove:
-    """Throw one message away, by hand. `raises` as for Move; the result tells whether it was there."""
+    """Discard one message, for operators. `raises` as for Move; the result is whether the message existed."""
 
     def __init__(self, entity: str, sequence: int, reason: str) -> None:
         self.entity = entity
@@ -209,9 +210,9 @@ class Remove:
 
 @final
 class Advance:
-    """Let a named position go on, together with the batch whose effect it stands for.
+    """Advance a named position, atomically with the batch whose progress it records.
 
-    PositionMoved if it does not stand where the caller believes: then the batch has had its effect before.
+    PositionMoved if it is not at `expected`: then the batch was applied before. This makes a repeated batch idempotent.
     """
 
     def __init__(self, name: str, expected: int, to: int) -> None:
@@ -222,7 +223,7 @@ class Advance:
 
 @final
 class Forget:
-    """History shall not replay what an entity stored up to `sequence`; with `who` only that one message."""
+    """Exclude from replay what an entity stored up to `sequence`; with `who` only that one message."""
 
     def __init__(self, entity: str, sequence: int, who: MessageRef | None = None) -> None:
         self.entity = entity
@@ -250,10 +251,10 @@ Command: TypeAlias = (
 @final
 @mypyc_attr(acyclic=True)
 class SendResult:
-    """What became of a send. `duplicate`: it was known already, and nothing was stored.
+    """The result of a send. `duplicate`: its dedup key was known already, and nothing was stored.
 
-    `is_routed` is False where no subscription of a topic took it, and the topic keeps nothing.
-    `is_forwarded_duplicate`: the entity accepted it, and each target that it was forwarded to had it already.
+    `is_routed` is False if no subscription of a topic matched and the topic stores nothing itself.
+    `is_forwarded_duplicate`: the entity accepted it, and every target to which it was forwarded had it already.
     """
 
     def __init__(self, entity: str, sequence: int, message_id: str, duplicate: bool) -> None:

@@ -1,8 +1,9 @@
 # mypyc: compiled
-"""Declare and drop: how entities are made, changed and deleted.
+"""Create, update and delete entities and rules.
 
-One name space: names that differ only by case cannot both exist. The same settings again are no change. A sequence is
-never used twice under one name, also when its entity was deleted and made anew.
+All entities share one name space, and names that differ only by case are equal. Declaring the same settings again is
+not a change. A sequence is never reused under one name, not even after its entity was deleted and created again:
+history identifies a message by name and sequence.
 """
 
 from typing import Final
@@ -13,7 +14,7 @@ from unibus.core.envelope.fields import plain_text
 from unibus.core.lifecycle.admission import check_number
 from unibus.core.lifecycle.commands import Declare, Drop, DropRule, SetRule
 from unibus.core.lifecycle.sending import declare
-from unibus.core.lifecycle.state.apply import note
+from unibus.core.lifecycle.state.apply import record
 from unibus.core.lifecycle.state.changes import Declared, Dropped, Settings
 from unibus.core.lifecycle.state.deadlines import NEVER
 from unibus.core.lifecycle.state.entity import (
@@ -33,15 +34,15 @@ from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.errors import EntityExists, EntityNotFound, NameInvalid, UsageError
 
 _FIXED = ("requires_session", "enable_partitioning")
-_ANY_BUT_LETTERS: Final = (QUEUE, TOPIC, SUBSCRIPTION)
+_ANY_BUT_DEAD_LETTERS: Final = (QUEUE, TOPIC, SUBSCRIPTION)
 _KINDS: Final[dict[str, tuple[int, ...]]] = {
     "rules": (SUBSCRIPTION,),
     "filter_mode": (SUBSCRIPTION,),
     "dead_letter_on_filter_error": (SUBSCRIPTION,),
-    "status": _ANY_BUT_LETTERS,
-    "auto_delete_on_idle": _ANY_BUT_LETTERS,
-    "user_metadata": _ANY_BUT_LETTERS,
-    "enable_batched_operations": _ANY_BUT_LETTERS,
+    "status": _ANY_BUT_DEAD_LETTERS,
+    "auto_delete_on_idle": _ANY_BUT_DEAD_LETTERS,
+    "user_metadata": _ANY_BUT_DEAD_LETTERS,
+    "enable_batched_operations": _ANY_BUT_DEAD_LETTERS,
     "authorization_rules": (QUEUE, TOPIC, NAMESPACE),
     "max_message_size_kb": (QUEUE, TOPIC),
     "enable_express": (QUEUE, TOPIC),
@@ -63,7 +64,7 @@ def has_setting(kind: int, name: str) -> bool:
 
 def check_declare(state: StoreState, command: Declare, alone: bool) -> None:
     if not alone:
-        raise UsageError("entities are created and deleted outside of a transaction")
+        raise UsageError("a transaction cannot create or change entities", "do it before the transaction or after it")
     if command.kind == NAMESPACE:
         _check_namespace(command)
         return
@@ -74,7 +75,9 @@ def check_declare(state: StoreState, command: Declare, alone: bool) -> None:
     _check_kind(command.name, kind, command.settings)
     if found is None:
         if command.kind != SUBSCRIPTION and is_reserved(command.name):
-            raise NameInvalid(f"{command.name!r} is a name that belongs to another entity", "choose another name")
+            raise NameInvalid(
+                f"the name {command.name!r} is reserved for a part of another entity", "choose another name"
+            )
         _check_place(state, command)
     elif command.new_only:
         raise EntityExists(
@@ -94,7 +97,7 @@ def check_declare(state: StoreState, command: Declare, alone: bool) -> None:
 
 def _check_namespace(command: Declare) -> None:
     if command.name != NAMESPACE_NAME:
-        raise NameInvalid(f"a namespace cannot be called {command.name!r:.80}", f"a store has one, {NAMESPACE_NAME!r}")
+        raise NameInvalid(f"there is no namespace {command.name!r:.80}", f"the only one is {NAMESPACE_NAME!r}")
     for name in command.settings:
         if name not in _NAMESPACE_SETTINGS:
             raise UsageError(
@@ -107,7 +110,7 @@ def _check_kind(entity: str, kind: int, settings: Settings) -> None:
         kinds = _KINDS.get(name)
         if kinds is not None and kind not in kinds:
             homes = " and ".join([f"{KIND_NAMES[each]}s" for each in kinds])
-            raise UsageError(f"{name} is for {homes}, and {entity!r} is a {KIND_NAMES[kind]}")
+            raise UsageError(f"{name} is a setting of {homes}, and {entity!r} is a {KIND_NAMES[kind]}")
     status = settings.get("status")
     if (kind == TOPIC and status == STATUS_RECEIVE_DISABLED) or (
         kind == SUBSCRIPTION and status == STATUS_SEND_DISABLED
@@ -121,14 +124,14 @@ def _check_place(state: StoreState, command: Declare) -> None:
         return
     topic = state.find(owner_name(command.name, SUBSCRIPTION))
     if topic is None or topic.kind != TOPIC:
-        raise EntityNotFound(f"{command.name!r} needs its topic", "create the topic first")
+        raise EntityNotFound(f"the topic of {command.name!r} does not exist", "create the topic first")
     check_number(state, SUBSCRIPTION, len(topic.subscriptions))
 
 
 def _changed(entity: Entity, settings: Settings) -> bool:
     now = entity.settings.as_dict()
     if settings.get("duplicate_detection") is not None:
-        now["duplicate_detection"] = entity.settings.dedup_ns > 0  # It may follow from the window.
+        now["duplicate_detection"] = entity.settings.dedup_ns > 0  # It may be implied by the window.
     return any([now[name] != value for name, value in settings.items()])
 
 
@@ -140,12 +143,12 @@ def declare_entity(state: StoreState, command: Declare, now_ns: i64) -> None:
     found.used(now_ns)
     if _changed(found, command.settings):
         settings: Settings = {**found.settings.given, **command.settings}
-        note(state, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
+        record(state, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
 
 
 def check_rule(state: StoreState, command: SetRule | DropRule, alone: bool) -> None:
     if not alone:
-        raise UsageError("rules are created and deleted outside of a transaction")
+        raise UsageError("a transaction cannot create or delete rules", "do it before the transaction or after it")
     subscription = _subscription(state, command.entity)
     rules = subscription.rule_set(state.new_id)
     if isinstance(command, DropRule):
@@ -158,13 +161,13 @@ def check_rule(state: StoreState, command: SetRule | DropRule, alone: bool) -> N
         raise EntityExists(f"{subscription.name!r} has a rule {name!r}", "update it, or choose another name")
     if command.update and not exists:
         raise EntityNotFound(f"{subscription.name!r} has no rule {name!r}", "create it first")
-    rule_set_of(rules.text_with(command.rule), rules.mode, None, rules)  # It must be readable, and not one too many.
+    rule_set_of(rules.text_with(command.rule), rules.mode, None, rules)  # Raises if it is invalid, or one too many.
 
 
 def _subscription(state: StoreState, name: str) -> Entity:
     found = state.find(name)
     if found is None or found.kind != SUBSCRIPTION:
-        raise EntityNotFound(f"there is no subscription {name!r}", "topic/Subscriptions/name")
+        raise EntityNotFound(f"there is no subscription {name!r}", "its name has the form topic/Subscriptions/name")
     return found
 
 
@@ -180,17 +183,21 @@ def set_rule(state: StoreState, command: SetRule | DropRule, now_ns: i64) -> Non
         created_ns = now_ns if before is None else before.created_ns
         text = rules.text_with(Rule(given.name, given.condition, given.action, created_ns))
     settings: Settings = {**subscription.settings.given, "rules": text}
-    note(state, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings))
+    record(
+        state, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings)
+    )
 
 
 def check_drop(state: StoreState, command: Drop, alone: bool) -> None:
     if not alone:
-        raise UsageError("entities are created and deleted outside of a transaction")
+        raise UsageError("a transaction cannot delete entities", "do it before the transaction or after it")
     found = state.find(command.name)
     if found is None:
         raise EntityNotFound(f"there is no entity {command.name!r}")
     if found.kind == DEAD_LETTERS:
-        raise UsageError(f"{found.name!r} is deleted only with its entity", "receive its messages instead")
+        raise UsageError(
+            f"the dead-letter queue {found.name!r} is only deleted with its entity", "receive its messages instead"
+        )
 
 
 def drop_entity(state: StoreState, command: Drop, now_ns: i64) -> None:
@@ -202,12 +209,12 @@ def drop_entity(state: StoreState, command: Drop, now_ns: i64) -> None:
 
 
 def drop_idle(state: StoreState, now_ns: i64) -> None:
-    """Delete what nobody has used for as long as its settings say, and find out when to look again."""
+    """Delete the entities that were idle for their `auto_delete_on_idle`, and compute when to check again."""
     state.idle_check_ns = NEVER
-    for entity in list(state.idlers.values()):
+    for entity in list(state.auto_deleted.values()):
         at_ns = entity.idle_at_ns(state.idle_since_ns, now_ns)
         if entity.deleted:
-            continue  # With its topic, just now.
+            continue  # Deleted with its topic, in this loop.
         if at_ns <= now_ns:
             drop_entity(state, Drop(entity.name), now_ns)
         elif at_ns < state.idle_check_ns:
@@ -217,4 +224,4 @@ def drop_idle(state: StoreState, now_ns: i64) -> None:
 def _drop(state: StoreState, entity: Entity, now_ns: i64) -> None:
     if entity.dead is not None:
         _drop(state, entity.dead, now_ns)
-    note(state, Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))
+    record(state, Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))

@@ -1,7 +1,8 @@
-"""History: a change as the row that readers see, the same for tracing, SQL, capture and Spark.
+"""History: each change as one event row, the same for tracing, SQL, capture and Spark.
 
-Terminal events carry when the message was enqueued and first delivered, so that a reader needs no second event to tell
-how long it took. Times are microseconds since 1970. This file stays plain, as changes.py does.
+Terminal events have the time at which the message was enqueued and first delivered, so that a reader computes latencies
+without a second event. Times are microseconds since 1970. This file is not compiled, like changes.py: msgspec needs
+plain classes.
 """
 
 from typing import Any, Final
@@ -15,7 +16,8 @@ from unibus.core.lifecycle.state.entity import KIND_NAMES
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One row of history. `seq` is store-wide and without gaps; (channel, sequence) is the identity of a message."""
+    """One row of history. `seq` counts all changes of a store without gaps; (channel, sequence) identifies a
+    message."""
 
     seq: int
     ts: int
@@ -67,7 +69,7 @@ _KINDS: Final[dict[type, str]] = {
 SCHEDULED: Final = "scheduled"
 KINDS: Final = (*_KINDS.values(), SCHEDULED)
 
-# Fields that say more than the columns do, with the name they have there.
+# Fields of changes that have no column: they go into `attrs`, under these names.
 _ATTRS: Final = {
     "priority": "priority",
     "copies": "copies",
@@ -86,7 +88,7 @@ _TIMES: Final = {"visible_ns": "visible_us", "until_ns": "until_us"}
 
 
 class _Shape:
-    """What a kind of change has to tell. Worked out once: asking an object for what it may not have takes long."""
+    """Which fields a kind of change has. Computed once: testing each object for its fields is slow."""
 
     def __init__(self, change: type[msgspec.Struct], kind: str) -> None:
         has = change.__struct_fields__
@@ -121,7 +123,7 @@ def is_about(change: Change, message_id: str) -> bool:
 
 
 def event_of(seq: int, change: Any, domain: str, names: dict[int, str]) -> Event:
-    """`names` knows the entities by number, deleted ones included."""
+    """The event of a change. `names` has the names of entities by number, including deleted ones."""
     shape = _SHAPES[type(change)]
     who = change.who if shape.who else _NOBODY
     return Event(
@@ -167,7 +169,7 @@ def _attrs(seq: int, change: Any, shape: _Shape, names: dict[int, str]) -> dict[
     if "kind" in found:
         found["kind"] = KIND_NAMES.get(change.kind, found["kind"])
     if shape.copy:
-        # What it is a copy of: another message, or what went through an entity that kept none.
+        # The source of the copy: a stored message, or the record of an entity that stored none itself.
         if change.source_entity:
             found["source"] = _name(change.source_entity, names)
         else:
@@ -180,5 +182,5 @@ def _attrs(seq: int, change: Any, shape: _Shape, names: dict[int, str]) -> dict[
 
 
 def refusal_at(channel: str, overlay: HeaderOverrides | None) -> str:
-    """Why an entity refused the message that arrives in its dead-letter queue; empty for any other arrival."""
+    """Why an entity rejected the message that arrives in its dead-letter queue; "" for any other arrival."""
     return refusal_of(overlay) if overlay is not None and is_sub_queue(channel) else ""

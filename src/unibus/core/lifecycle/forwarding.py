@@ -1,12 +1,12 @@
 # mypyc: compiled
-"""Forwarding: what the target of a forward says to a message. It is asked as it would be for a send to it.
+"""Forwarding: whether the target of a forward accepts a message, by the same checks as for a send to it.
 
-    disabled, full, or the message is too large     refused: the caller keeps the message in a dead-letter queue
-    its duplicate detection knows the message       a duplicate
+    disabled, full, or the message is too large     rejected: the caller dead-letters the message
+    its dedup window knows the message              a duplicate
     else                                            accepted
 
-Nothing is changed here: the caller writes down what follows from the answer, and a recovery reads only that. A
-dead-letter queue accepts everything, and a message is no duplicate of itself where forwards go in a circle.
+Nothing is changed here: the caller records what follows, and recovery replays only that. A dead-letter queue accepts
+everything, and a message is not a duplicate of itself if forwards form a cycle.
 """
 
 from typing import final
@@ -24,14 +24,14 @@ from unibus.errors import EntityDisabled, MessageTooLarge, QuotaExceeded
 
 @final
 class Admission:
-    """The answer of a target. `reason` is empty unless it refuses; `key` is what it will know the message by."""
+    """The decision of a target. `reason` is empty unless it rejects the message; `key` is its dedup key there."""
 
     def __init__(self) -> None:
         self.reason = ""
         self.description = ""
         self.is_duplicate = False
         self.key: str | None = None
-        self.arrivals: list[Arrival] | None = None  # Of a topic with rules: found once, for the fan-out too.
+        self.arrivals: list[Arrival] | None = None  # For a topic with rules: computed once, also for the fan-out.
 
 
 def ask(state: StoreState, target: Entity, routed: RoutedMessage, now_ns: i64) -> Admission:
@@ -43,7 +43,7 @@ def ask(state: StoreState, target: Entity, routed: RoutedMessage, now_ns: i64) -
         check_message(target, routed.who.size)
         key = _dedup_key(state, target, routed)
         if key is not None and routed.was_forwarded_by(target) and target.is_known(key, now_ns):
-            key = None  # It is known there by itself, and stays known from that instant on.
+            key = None  # The key is its own, from when it passed this entity: it keeps that time.
         admission.is_duplicate = key is not None and target.is_known(key, now_ns)
         admission.key = key
         if not admission.is_duplicate:
@@ -63,14 +63,14 @@ def _refuse(admission: Admission, reason: str, description: str) -> None:
 
 
 def _dedup_key(state: StoreState, target: Entity, routed: RoutedMessage) -> str | None:
-    """As for a send: the sender's own key, or the id where the target compares ids.
+    """As for a send: the dedup key, or the id if the target has duplicate detection.
 
-    A message that was stored before has its own key only in its data. That is read where the target compares ids; a
-    target that does not would need it only for senders that use such keys both with the target and with the forward.
+    A stored message has its dedup key only in its data. It is decoded if the target has duplicate detection; a target
+    without it would need the key only for senders that use the same keys with the target and with the forward.
     """
     if routed.dedup_key is not None or not target.settings.dedup_ns:
         return routed.dedup_key
-    # Of a message that is new, `routed.dedup_key` is all there is. An action makes another one of a stored message too.
+    # A new message has its key in `routed.dedup_key` only. A rule action may have made a message from a stored one.
     if routed.source is not None or routed.message is not None:
         properties = routed.content(state).properties
         if properties is not None and properties.dedup_key is not None:
@@ -79,7 +79,7 @@ def _dedup_key(state: StoreState, target: Entity, routed: RoutedMessage) -> str 
 
 
 def _check_room(state: StoreState, target: Entity, routed: RoutedMessage) -> list[Arrival] | None:
-    """Whether every entity that would store it has room, beside what the batch has checked already."""
+    """Raise if an entity that would store it is full, including what the batch was granted already."""
     arrivals: list[Arrival] | None = None
     stores: list[Entity] = []
     if is_stored_in(target):

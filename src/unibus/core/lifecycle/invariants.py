@@ -1,13 +1,13 @@
-"""What must hold in the state of a store at every moment between two decisions, checked in linear time.
+"""The invariants of a store's state between two commands, checked in linear time.
 
-    an entity      its four counts add up to its messages, its bytes to theirs; its name leads to it
+    an entity      its four counts add up to its messages, its bytes to theirs; its name finds it
     a message      has exactly one state; active ones are in the ready queue, locked ones have a token and a deadline
-    a session      counts its messages; is offered to receivers exactly while it is free and has messages
-    a lock         its token is in the index, and leads to its message
-    the store      counts its entities by kind, and the bytes that it holds in memory
+    a session      counts its messages; is offered to receivers exactly while it is unlocked and has messages
+    a lock         its token is in the index, and finds its message
+    the store      counts its entities by kind, and the bytes that it has in memory
 
-A violation is a defect of ours or a damaged file. The check reads the state and changes nothing; the caller holds the
-store's lock. Whether the state is the one that the log describes is another question: `differences` compares two.
+A violation is a defect of unibus or a damaged file. The check reads the state and changes nothing; the caller holds the
+store's lock. Whether the state agrees with the log is another question: `differences` compares two states.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ _HELD = (ACTIVE, LOCKED, SCHEDULED, DEFERRED)
 
 
 def violations(state: StoreState) -> list[str]:
-    """Every invariant that does not hold, in words. Empty: all hold."""
+    """A text for every invariant that is violated. Empty: all hold."""
     found: list[str] = []
     held_bytes = 0
     for number, entity in state.entities.items():
@@ -37,16 +37,16 @@ def violations(state: StoreState) -> list[str]:
         kinds[entity.kind] = kinds.get(entity.kind, 0) + 1
     counted = {kind: count for kind, count in state.kinds.items() if count}
     if kinds != counted:
-        found.append(f"the store counts its entities by kind as {counted}, and there are {kinds}")
+        found.append(f"the store counts {counted} entities by kind, and has {kinds}")
     found += _tokens(state)
     found += [f"the deleted name {name!r} exists" for name in state.retired if state.names.get(name) is not None]
     if state.deciding:
-        found.append("a decision is half done")
+        found.append("a command was not finished")
     return found
 
 
 def _tokens(state: StoreState) -> Iterator[str]:
-    """An index of lock tokens is exactly the locked messages: one more would settle a message that is gone."""
+    """The index of lock tokens has exactly the locked messages: one more would settle a message that does not exist."""
     locked = {
         entry.token: entry
         for entity in state.entities.values()
@@ -58,14 +58,14 @@ def _tokens(state: StoreState) -> Iterator[str]:
         return
     for token, entry in {**indexed, **locked}.items():
         if token is None or indexed.get(token) is not locked.get(token):
-            yield f"the lock token of {entry.entity.name!r} #{entry.sequence} is not indexed as it is held"
+            yield f"the lock token of {entry.entity.name!r} #{entry.sequence} does not agree with the index"
 
 
 def _orders(entity: Entity) -> Iterator[str]:
-    """What a peek walks through: every message once, and in order."""
+    """A peek must find every message once, and in order."""
     sequences = list(entity.entries)
     if sequences != sorted(sequences):
-        yield f"{entity.name!r} holds its messages in another order than that of their sequences"
+        yield f"{entity.name!r} has its messages in another order than that of their sequences"
     if entity.order is not None and not _covers(entity.order.sequences, entity, sequences):
         yield f"a peek into {entity.name!r} would not see its messages"
     for session in entity.sessions.values():
@@ -84,9 +84,9 @@ def _covers(ordered: list[int], entity: Entity, wanted: list[int]) -> bool:
 def _entity(state: StoreState, number: int, entity: Entity) -> Iterator[str]:
     name = entity.name
     if number != entity.number or entity.deleted or state.find_any(name) is not entity:
-        yield f"{name!r} is listed as entity {number}, and its name does not lead to it"
+        yield f"{name!r} is listed as entity {number}, and its name does not find it"
     if entity.kind == SUBSCRIPTION and (entity.topic is None or entity not in entity.topic.subscriptions):
-        yield f"{name!r} is no subscription of its topic"
+        yield f"{name!r} is not a subscription of its topic"
     if entity.owner is not None and entity.owner.dead is not entity:
         yield f"{name!r} is not the dead-letter queue of {entity.owner.name!r}"
     yield from _orders(entity)
@@ -120,23 +120,23 @@ def _entry(entity: Entity, sequence: int, entry: StoredMessage, ready: set[int])
     if entry.sequence != sequence or entry.entity is not entity:
         yield f"is stored as #{entry.sequence} of {entry.entity.name!r}"
     if sequence > entity.sequence:
-        yield f"has a sequence that was not given yet: the last one is {entity.sequence}"
+        yield f"has a sequence that was not assigned yet: the last one is {entity.sequence}"
     if entry.state not in _HELD:
-        yield "is stored and gone at the same time"
+        yield "is stored, and its state is gone"
     if entry.state == ACTIVE and id(entry) not in ready:
         yield "is active and is not in the ready queue: no receiver would get it"
     if (entry.token is not None) != (entry.state == LOCKED):
         yield f"is {STATE_NAMES[entry.state]} with{'out' if entry.token is None else ''} a lock token"
     if entry.session is not None and entry.state == LOCKED and entry.token is not None:
         if entry.session.locked.get(entry.token) is not entry:
-            yield "is locked, and its session does not know it"
+            yield "is locked, and its session does not have the lock"
     yield from _timed(entry)
 
 
 def _timed(item: DeadlineItem) -> Iterator[str]:
     deadline_ns = item.deadline_ns()
     if deadline_ns and (item.timers < 1 or item.timed_ns > deadline_ns):
-        yield "has a deadline that no timer watches"
+        yield "has a deadline without a timer"
 
 
 def _session(entity: Entity, session: Session) -> Iterator[str]:
@@ -144,19 +144,23 @@ def _session(entity: Entity, session: Session) -> Iterator[str]:
     active = sum(entry.state == ACTIVE for entry in entries)
     locked = sum(entry.state == LOCKED for entry in entries)
     if {entry.sequence: entry for entry in entries} != session.entries:
-        yield f"holds the messages {sorted(session.entries)}, and they are {[entry.sequence for entry in entries]}"
+        yield f"lists the messages {sorted(session.entries)}, and has {[entry.sequence for entry in entries]}"
     if (active, locked) != (session.active, len(session.locked)):
         yield f"counts {session.active} active and {len(session.locked)} locked, " + (f"and has {active} and {locked}")
     if (session.id in entity.ready) != (session.token is None and session.active > 0):
-        yield f"is{'' if session.id in entity.ready else ' not'} offered to receivers, and should not be so"
+        yield (
+            "is offered to receivers, and is locked or empty"
+            if session.id in entity.ready
+            else "is unlocked and has messages, and is not offered to receivers"
+        )
     yield from _timed(session)
 
 
 def sequence_problem(state: StoreState) -> str:
-    """The first message with a sequence that its entity has not given yet; empty if there is none.
+    """A text for the first message with a sequence that its entity has not assigned yet; empty if there is none.
 
-    The one invariant that is checked at every recovery: neither number has a checksum of its own in every store, and a
-    later message would take the place of this one.
+    The one invariant that every recovery checks: not every store has a checksum for both numbers, and a later message
+    would overwrite this one.
     """
     for entity in state.entities.values():
         if entity.entries and max(entity.entries) > entity.sequence:
@@ -165,7 +169,7 @@ def sequence_problem(state: StoreState) -> str:
 
 
 def differences(state: StoreState, other: StoreState, now_ns: int) -> list[str]:
-    """Where two states of one store differ, in words: the one in memory, and the one that its log describes."""
+    """The differences of two states of one store, as texts: the one in memory, and the one that its log describes."""
     found: list[str] = []
     if state.seq != other.seq:
         found.append(f"{state.seq} changes against {other.seq}")
@@ -203,7 +207,7 @@ def _sessions(entity: Entity) -> dict[str, object]:
 
 
 def _keys(entity: Entity, now_ns: int) -> dict[tuple[str, str], object]:
-    """Those that still count. When one that is over leaves the memory is nothing that the log says."""
+    """The keys within their window. When an expired one is removed from memory is not in the log."""
     found: dict[tuple[str, str], object] = {}
     for kind, marks in (("sent", entity.marks), ("processed", entity.processed)):
         if marks is not None:
@@ -212,7 +216,7 @@ def _keys(entity: Entity, now_ns: int) -> dict[tuple[str, str], object]:
 
 
 def _unlike(what: str, ours: Mapping[K, object], theirs: Mapping[K, object]) -> list[str]:
-    """A few of those that differ: a damaged store may have a million."""
+    """The first few differences: a damaged store may have a million."""
     keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
     if not keys:
         return []

@@ -1,7 +1,8 @@
 # mypyc: compiled
-"""What operators do to messages that wait: move them on, throw them away. And positions: work that has one effect.
+"""Operations of operators on messages in a backlog: move and discard. And named positions, for idempotent batches.
 
-A move is one change to the state: the message is in the one place or in the other, never in both and never in none.
+A move is atomic: all of its changes are in one group of the journal, so after a crash the message is in one entity or
+in the other, never in both and never in none.
 """
 
 from mypy_extensions import i64
@@ -10,7 +11,7 @@ from unibus.core.lifecycle.admission import check_room, target_of
 from unibus.core.lifecycle.commands import Advance, Forget, Move, Remove, SendResult
 from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import is_taken, route
-from unibus.core.lifecycle.state.apply import note
+from unibus.core.lifecycle.state.apply import record
 from unibus.core.lifecycle.state.changes import Advanced, Forgotten, Moved, Pruned, Purged
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, StoredMessage
 from unibus.core.lifecycle.state.state import Load, StoreState
@@ -19,19 +20,19 @@ from unibus.errors import MessageNotFound, PositionMoved, SessionRequired, Usage
 
 
 def waiting_entry(state: StoreState, name: str, sequence: int, raises: bool) -> StoredMessage | None:
-    """The message, if it is there and nobody works on it."""
+    """The message, if it exists and is not locked. Else None, or MessageNotFound with `raises`."""
     entity = target_of(state, name) if raises else state.find(name)
     entry = None if entity is None else entity.entries.get(sequence)
     if entry is not None and entry.state != LOCKED:
         return entry
     if raises:
-        is_now = "is not there" if entry is None else f"is {STATE_NAMES[entry.state]}"
+        is_now = "does not exist" if entry is None else f"is {STATE_NAMES[entry.state]}"
         raise MessageNotFound(f"{name!r} #{sequence} {is_now}", "peek again; a receiver may have locked it")
     return None
 
 
 def check_move(state: StoreState, command: Move, before: dict[str, Load], now_ns: i64) -> StoredMessage | None:
-    """Raise what speaks against it. `before` holds what the batch has sent so far."""
+    """Raise if the move is not possible. `before` has what the batch has sent so far."""
     target = target_of(state, command.target)
     if target.kind == DEAD_LETTERS:
         raise UsageError(f"messages cannot be moved to {target.name!r}", "choose a queue, a topic or a subscription")
@@ -39,9 +40,9 @@ def check_move(state: StoreState, command: Move, before: dict[str, Load], now_ns
     if entry is not None:
         if not is_taken(state, target, _moved(entry, command), now_ns):
             raise UsageError(
-                f"no entity behind {target.name!r} takes {entry.entity.name!r} #{entry.sequence}: "
+                f"no entity behind {target.name!r} accepts {entry.entity.name!r} #{entry.sequence}: "
                 "no rule matches it, or it is a duplicate there",
-                "it stays where it is; add a subscription or a rule that matches it, or move it elsewhere",
+                "it was not moved; add a subscription or a rule that matches it, or move it elsewhere",
             )
         who = entry.who if command.who is None else command.who
         if target.settings.requires_session and who.session_id is None and not target.settings.forward_to:
@@ -51,15 +52,15 @@ def check_move(state: StoreState, command: Move, before: dict[str, Load], now_ns
 
 
 def move(state: StoreState, command: Move, now_ns: i64) -> SendResult | None:
-    """Carry out a move that was checked. None where there was nothing to move."""
+    """Execute a move that was checked. None if there was nothing to move."""
     entry = waiting_entry(state, command.entity, command.sequence, False)
     if entry is None:
         return None
     target = target_of(state, command.target)
     routed = _moved(entry, command)
     if route(state, target, routed, None, now_ns) == 0:
-        return None  # A rule that draws random values took it when it was checked and does not now.
-    note(
+        return None  # A rule with random values matched it when it was checked, and does not now: it stays.
+    record(
         state,
         Moved(
             now_ns,
@@ -77,7 +78,7 @@ def move(state: StoreState, command: Move, now_ns: i64) -> SendResult | None:
 
 def _moved(entry: StoredMessage, command: Move) -> RoutedMessage:
     """The message as it will arrive at the target."""
-    # Another identity comes with other data only: what is stored is known by the id that stands in it.
+    # A new id needs new data: a stored message is identified by the id in its data.
     who = entry.who if command.who is None or command.data is None else command.who
     routed = RoutedMessage(who, entry.priority, command.ttl_ns)
     routed.overlay = entry.overlay if command.overlay is None else command.overlay
@@ -92,7 +93,7 @@ def remove_by_hand(state: StoreState, command: Remove, now_ns: i64) -> bool:
     entry = waiting_entry(state, command.entity, command.sequence, command.raises)
     if entry is None:
         return False
-    note(state, Purged(now_ns, entry.entity.number, entry.sequence, entry.who, command.reason))
+    record(state, Purged(now_ns, entry.entity.number, entry.sequence, entry.who, command.reason))
     return True
 
 
@@ -100,23 +101,23 @@ def check_advance(state: StoreState, command: Advance, before: set[str]) -> None
     if command.name in before:
         raise UsageError(f"position {command.name!r} advances twice in one batch")
     before.add(command.name)
-    stands = state.positions.get(command.name, 0)
-    if stands != command.expected:
+    position = state.positions.get(command.name, 0)
+    if position != command.expected:
         raise PositionMoved(
-            f"position {command.name!r} is at {stands}, not at {command.expected}",
-            "read it again: what comes before it is done",
+            f"position {command.name!r} is at {position}, not at {command.expected}",
+            "read it again: everything before it is done",
         )
-    if command.to < stands:
-        raise UsageError(f"position {command.name!r} cannot go back from {stands} to {command.to}")
+    if command.to < position:
+        raise UsageError(f"position {command.name!r} cannot go back from {position} to {command.to}")
 
 
 def advance(state: StoreState, command: Advance, now_ns: i64) -> None:
-    note(state, Advanced(now_ns, 0, 0, command.name, command.to))
+    record(state, Advanced(now_ns, 0, 0, command.name, command.to))
 
 
 def forget(state: StoreState, command: Forget, now_ns: i64) -> None:
     entity: Entity = target_of(state, command.entity)
     if command.who is None:
-        note(state, Pruned(now_ns, entity.number, command.sequence))
+        record(state, Pruned(now_ns, entity.number, command.sequence))
     else:
-        note(state, Forgotten(now_ns, entity.number, command.sequence, command.who))
+        record(state, Forgotten(now_ns, entity.number, command.sequence, command.who))

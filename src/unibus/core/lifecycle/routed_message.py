@@ -1,5 +1,5 @@
 # mypyc: compiled
-"""A message on its way to where it will be stored, through topics and entities that forward."""
+"""A message while it is routed through topics and forwarding entities to where it is stored."""
 
 from typing import final
 
@@ -17,7 +17,7 @@ from unibus.core.lifecycle.state.state import StoreState
 
 @final
 class RoutedMessage:
-    """Its data is new, or that of an entry that is stored already."""
+    """Its data is new (`data`), or that of a stored message (`source`)."""
 
     def __init__(self, who: MessageRef, priority: int, ttl_ns: int) -> None:
         self.who = who
@@ -25,13 +25,13 @@ class RoutedMessage:
         self.ttl_ns: i64 = ttl_ns
         self.hops: i64 = 0
         self.data: bytes = b""
-        self.carrier: i64 = 0  # The record that has the data; 0 as long as none has.
+        self.carrier: i64 = 0  # The seq of the journal record that has the data; 0 as long as none has.
         self.source: StoredMessage | None = None
         self.overlay: HeaderOverrides | None = None
-        self.message: Message | None = None  # As it is with its overlay; read when a rule has to look at it.
+        self.message: Message | None = None  # Decoded, with the overlay applied; only if a rule needs it.
         self.arrivals: list[Arrival] | None = None
-        self.dedup_key: str | None = None  # The sender's; that of a stored message is in its data only.
-        self.way: list[Entity] | None = None  # Forwarders and topics since it was sent or stored.
+        self.dedup_key: str | None = None  # Set by the sender; that of a stored message is in its data only.
+        self.way: list[Entity] | None = None  # The forwarders and topics that it passed since it was sent or stored.
 
     def content(self, state: StoreState) -> Message:
         message = self.message
@@ -43,7 +43,7 @@ class RoutedMessage:
         return message
 
     def fork(self, ttl_ns: i64) -> "RoutedMessage":
-        """A copy for one of several targets. `ttl_ns` is the longest time-to-live there; 0 is no limit."""
+        """A copy for one of several targets. `ttl_ns` limits its time to live; 0 is no limit."""
         other = RoutedMessage(self.who, self.priority, effective_ttl_ns(self.ttl_ns, ttl_ns))
         other.hops = self.hops
         other.data = self.data
@@ -63,7 +63,7 @@ class RoutedMessage:
         return other
 
     def passed(self, entity: Entity) -> None:
-        """It comes from this entity, and is known there by itself."""
+        """It passed this entity, whose dedup window therefore knows it: it is not a duplicate of itself there."""
         self.way = [entity] if self.way is None else [*self.way, entity]
 
     def was_forwarded_by(self, entity: Entity) -> bool:

@@ -1,14 +1,15 @@
 # mypyc: compiled
-"""Send: the way to where the message is stored.
+"""Send: routes a message to where it is stored.
 
     queue                                   stored there
-    topic                                   one copy for each subscription; none, and it keeps: stored there
-    an entity that forwards                 stored where it forwards to, at most FORWARD_HOPS_MAX times
-    nowhere (too many hops, no session,     the dead letters of the entity that could not take it or pass it on
-    refused by the target of a forward)
+    topic                                   fan-out: one copy for each matching subscription;
+                                            without subscriptions stored in the topic, if it keeps messages
+    an entity that forwards                 stored at its target, after at most FORWARD_HOPS_MAX hops
+    nowhere (too many hops, no session,     the dead-letter queue of the entity that could not store or forward it
+    rejected by the target of a forward)
 
-Everything was checked before the first change (admission.py). What cannot be stored on the way is never refused: the
-sender was told "yes" for the whole of it.
+Everything was checked before the first change (admission.py), so nothing here may raise. A message that cannot be
+stored on the way is dead-lettered, not rejected: the send was accepted as a whole.
 """
 
 from collections.abc import Iterable
@@ -33,7 +34,7 @@ from unibus.core.lifecycle.admission import ENABLE, dedup_key, former_place, is_
 from unibus.core.lifecycle.commands import ImportedState, Send, SendResult
 from unibus.core.lifecycle.forwarding import Admission, ask
 from unibus.core.lifecycle.routed_message import RoutedMessage
-from unibus.core.lifecycle.state.apply import note, note_sent
+from unibus.core.lifecycle.state.apply import record, record_sent
 from unibus.core.lifecycle.state.changes import (
     Copied,
     Declared,
@@ -60,7 +61,8 @@ _DEAD_LETTER_SETTINGS: Final[Settings] = {"default_ttl": None}
 
 
 def entries_of(state: StoreState, name: str) -> Iterable[StoredMessage]:
-    """The messages of an entity, to look at. A dead-letter queue that had no letter yet has none."""
+    """The messages of an entity, read-only. A dead-letter queue is created with its first message; before that it has
+    none."""
     if state.find(name) is None and is_sub_queue(name):
         target_of(state, name.rpartition("/")[0])
         return []
@@ -70,9 +72,9 @@ def entries_of(state: StoreState, name: str) -> Iterable[StoredMessage]:
 def page_of(
     state: StoreState, name: str, session_id: str | None, from_sequence: int, count: int, bytes_max: i64 = 0
 ) -> list[StoredMessage]:
-    """Some of them in order of sequence, for a peek; those of one session where it is named.
+    """A page of messages in order of sequence, for a peek; those of one session if `session_id` is given.
 
-    The one that reaches `bytes_max` is the last; 0: there is no such limit.
+    The message that reaches `bytes_max` is the last one; 0: no such limit.
     """
     found = state.find(name)
     if found is None:
@@ -90,7 +92,7 @@ def page_of(
 
 
 def queue_of(state: StoreState, name: str, now_ns: i64) -> Entity:
-    """The entity to receive from; a dead-letter queue that had no letter yet is made."""
+    """The entity to receive from; a dead-letter queue that does not exist yet is created."""
     found = state.find(name)
     if found is None:
         owner = _owner_of_sub_queue(state, name)
@@ -103,12 +105,12 @@ def queue_of(state: StoreState, name: str, now_ns: i64) -> Entity:
 
 
 def receiving_from(state: StoreState, name: str, now_ns: i64) -> Entity:
-    """The same for whoever wants messages or a session of it: then its status has to allow that."""
+    """The same, to receive messages or accept a session: its status must allow receiving."""
     found = state.find(name)
     if found is None:
-        found = _owner_of_sub_queue(state, name)  # Asked before the sub-queue is made: a refusal makes nothing.
+        found = _owner_of_sub_queue(state, name)  # Checked before the sub-queue is created: an error changes nothing.
     if not found.receives():
-        raise EntityDisabled(f"{name!r} cannot be received from now: it is {_status(found)}", ENABLE)
+        raise EntityDisabled(f"messages cannot be received from {name!r}: it is {_status(found)}", ENABLE)
     found = queue_of(state, name, now_ns)
     found.used(now_ns)
     return found
@@ -128,7 +130,7 @@ def _status(entity: Entity) -> str:
 
 
 def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
-    """Store a message that was checked."""
+    """Store a message that `check_send` has accepted."""
     if command.former is not None:
         return _store_former(state, command, command.former, now_ns)
     entity = state.find(command.entity)
@@ -138,7 +140,7 @@ def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
     who = command.who
     key = dedup_key(entity, command)
     if key is not None and entity.is_known(key, now_ns):
-        note(state, Duplicated(now_ns, entity.number, entity.sequence, who, key))
+        record(state, Duplicated(now_ns, entity.number, entity.sequence, who, key))
         return SendResult(entity.name, 0, who.message_id, True)
     sequence = entity.sequence + 1
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
@@ -151,7 +153,7 @@ def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
         if command.ttl_ns or settings.ttl_ns:
             ttl_ns = effective_ttl_ns(command.ttl_ns, settings.ttl_ns)
             entry.expires_ns = expires_at_ns(visible_ns or now_ns, ttl_ns)
-        note_sent(state, entry, key, now_ns, visible_ns)
+        record_sent(state, entry, key, now_ns, visible_ns)
     else:
         routed = RoutedMessage(who, command.priority, command.ttl_ns)
         routed.data = command.data
@@ -167,7 +169,8 @@ def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
 
 
 def _store_former(state: StoreState, command: Send, former: ImportedState, now_ns: i64) -> SendResult:
-    """As it was elsewhere. What it had been through is told by a delivery that comes back, and needs no other words."""
+    """Store an imported message in its former state. A delivery that is returned in the same batch sets its delivery
+    count and header overrides, so an import needs no kind of change of its own."""
     entity = former_place(state, command.entity)
     who = command.who
     key: str | None = None
@@ -178,7 +181,7 @@ def _store_former(state: StoreState, command: Send, former: ImportedState, now_n
     sequence = entity.sequence + 1
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     if entity.kind == TOPIC and entity.subscriptions and not visible_ns:
-        # It waited there for the first subscription, and here there is one.
+        # There the topic kept it for its first subscription; here the topic has subscriptions, so it is routed.
         routed = RoutedMessage(who, command.priority, max(1, former.expires_ns - now_ns) if former.expires_ns else 0)
         routed.data = command.data
         routed.overlay = former.overlay
@@ -189,55 +192,57 @@ def _store_former(state: StoreState, command: Send, former: ImportedState, now_n
     was_out = count > 0 or former.overlay is not None
     entry = StoredMessage(entity, sequence, who, command.priority, command.data)
     entry.expires_ns = former.expires_ns
-    note_sent(state, entry, key, now_ns, 0 if was_out else visible_ns)
+    record_sent(state, entry, key, now_ns, 0 if was_out else visible_ns)
     if was_out:
-        note(state, Delivered(now_ns, entity.number, sequence, who, max(1, count), b"", now_ns, _IMPORT))
-        note(state, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, former.overlay))
+        record(state, Delivered(now_ns, entity.number, sequence, who, max(1, count), b"", now_ns, _IMPORT))
+        record(state, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, former.overlay))
     return SendResult(entity.name, sequence, who.message_id, False)
 
 
 def route(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> i64:
     """Route a message from an entity to where it is stored. Returns how many copies were stored.
 
-    0: it reached a topic with no subscription whose rules match. A publisher expects that; a caller that removes the
-    message elsewhere has to store it itself.
+    0: it reached a topic without a matching subscription. For a publisher that is normal; a caller that removes the
+    message elsewhere must not treat it as stored, or the message is lost.
     """
     if entity.kind == TOPIC and not is_stored_in(entity):
         return _fan_out(state, entity, routed, key, now_ns)
     if entity.kind != TOPIC and entity.settings.forward_to:
         return _forward(state, entity, routed, key, now_ns)
     if entity.settings.requires_session and routed.who.session_id is None and entity.kind != DEAD_LETTERS:
-        _bury(state, entity, routed, key, SESSION_ID_IS_NULL, "the entity requires a session_id", now_ns)
+        _dead_letter(state, entity, routed, key, SESSION_ID_IS_NULL, "the entity requires a session_id", now_ns)
     else:
         store_copy(state, entity, routed, key, now_ns)
     return 1
 
 
 def _forward(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> i64:
-    """To where the entity forwards, or into its dead letters with the reason why that cannot be."""
+    """Forward a message to the target of the entity, or dead-letter it with the reason why that is impossible."""
     name = entity.settings.forward_to
     ttl_ns = entity.settings.ttl_ns
     target = state.find(name)
     if target is None:
-        _bury(state, entity, routed, key, FORWARD_TARGET_MISSING, f"no entity {name!r}", now_ns)
+        _dead_letter(state, entity, routed, key, FORWARD_TARGET_MISSING, f"no entity {name!r}", now_ns)
         return 1
     if routed.hops >= FORWARD_HOPS_MAX:
-        _bury(state, entity, routed, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
+        _dead_letter(state, entity, routed, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
         return 1
     admission = ask(state, target, routed.onward(entity, ttl_ns), now_ns)
     if admission.reason:
-        _bury(state, entity, routed, key, admission.reason, admission.description, now_ns)
+        _dead_letter(state, entity, routed, key, admission.reason, admission.description, now_ns)
         return 1
-    # A duplicate goes nowhere: 0 copies. `onward` is called again, as the record of the pass may have the data now.
+    # A duplicate is not stored: 0 copies. `onward` is called again, because the data may be in the record of the pass
+    # now.
     _pass(state, entity, routed, key, 0 if admission.is_duplicate else 1, now_ns)
     return admit(state, target, routed.onward(entity, ttl_ns), admission, now_ns)
 
 
 def admit(state: StoreState, target: Entity, routed: RoutedMessage, admission: Admission, now_ns: i64) -> i64:
-    """Carry out the answer of a target that did not refuse. Returns how many copies were stored."""
+    """Store a message at a target that accepted it, or record it as a duplicate. Returns how many copies were
+    stored."""
     key = admission.key
     if admission.is_duplicate and key is not None:
-        note(state, Duplicated(now_ns, target.number, target.sequence, routed.who, key))
+        record(state, Duplicated(now_ns, target.number, target.sequence, routed.who, key))
         state.forwarded_duplicates += 1
         return 0
     routed.arrivals = admission.arrivals
@@ -246,7 +251,8 @@ def admit(state: StoreState, target: Entity, routed: RoutedMessage, admission: A
 
 def _fan_out(state: StoreState, topic: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> i64:
     """Route a message of a topic to the subscriptions whose rules match. Returns how many copies were stored."""
-    # What is stored in a subscription was granted its room before; forwards come after that and get what is left.
+    # The space for copies that are stored in a subscription was reserved by the check. Forwards come last and use what
+    # is left, so that they cannot take space that was granted to the sender.
     ttl_ns = topic.settings.ttl_ns
     stored: i64 = 0
     forwards: list[Arrival] = []
@@ -271,14 +277,14 @@ def _fan_out(state: StoreState, topic: Entity, routed: RoutedMessage, key: str |
                 stored += _arrive(state, arrival, routed.fork(ttl_ns), now_ns)
     for arrival in forwards:
         copy = routed.fork(ttl_ns)
-        copy.passed(topic)  # Where forwards go in a circle through the topic, it is no duplicate of itself there.
+        copy.passed(topic)  # If forwards form a cycle through the topic, it is not a duplicate of itself there.
         stored += _arrive(state, arrival, copy, now_ns)
     return stored
 
 
 def _arrive(state: StoreState, arrival: Arrival, routed: RoutedMessage, now_ns: i64) -> i64:
     if arrival.error:
-        _bury(state, arrival.entity, routed, None, FILTER_EVALUATION_FAILED, arrival.error, now_ns)
+        _dead_letter(state, arrival.entity, routed, None, FILTER_EVALUATION_FAILED, arrival.error, now_ns)
         return 1
     changed = arrival.message
     if changed is not None:
@@ -289,10 +295,10 @@ def _arrive(state: StoreState, arrival: Arrival, routed: RoutedMessage, now_ns: 
 def _changed_by_action(
     state: StoreState, changed: Message, subscription: Entity, before: RoutedMessage
 ) -> RoutedMessage:
-    """A rule action makes another message, with data of its own.
+    """The message that a rule action produced. It has its own data.
 
-    It lives as long as the message that it was made of, unless the action sets a time to live: what was sent with the
-    message may be over by now, or not count any more (a dead letter does not expire).
+    It expires with the message that it was made of, unless the action sets a ttl: the ttl that was sent with the
+    message may have passed by now, or not apply any more (a dead-lettered message does not expire).
     """
     data = encode(changed)
     properties = changed.properties
@@ -347,7 +353,7 @@ def _is_arrival_taken(state: StoreState, arrival: Arrival, routed: RoutedMessage
 
 
 def arrive_by_rules(state: StoreState, subscription: Entity, routed: RoutedMessage, now_ns: i64) -> int:
-    """At one subscription, if its rules say so. Gives how many copies that makes."""
+    """Route a message to one subscription if its rules match. Returns the number of copies."""
     router = Router([subscription], state.new_id)
     if router.takes_all:
         route(state, subscription, routed, None, now_ns)
@@ -361,28 +367,28 @@ def arrive_by_rules(state: StoreState, subscription: Entity, routed: RoutedMessa
 def _pass(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, copies: int, now_ns: i64) -> None:
     data = b"" if routed.carrier or routed.source is not None else routed.data
     entity.sent += 1
-    note(state, Passed(now_ns, entity.number, entity.sequence + 1, routed.who, routed.priority, key, copies, data))
+    record(state, Passed(now_ns, entity.number, entity.sequence + 1, routed.who, routed.priority, key, copies, data))
     if data:
         routed.carrier = state.seq
 
 
 def store_copy(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> None:
-    """Store the message. Duplicate detection knows it by `key` from now on; None: it does not."""
+    """Store the message. `key` enters the dedup window of the entity; None: no dedup."""
     sequence = entity.sequence + 1
     expires_ns = expires_at_ns(now_ns, effective_ttl_ns(routed.ttl_ns, entity.settings.ttl_ns))
     source = routed.source
-    # A copy shares the data of the last record that was written with data; recovery keeps only that one in memory. A
-    # rule action with a forward writes such a record in between: what is stored after it carries its data itself.
-    # (`state.carrier` is 0 too while nothing was written with data.)
+    # A copy shares the data of the last record that has data: recovery keeps only that one in memory. A rule action
+    # with a forward writes another such record in between; a message that is stored after it has its data itself.
+    # (`state.carrier` is 0, too, as long as no record has data.)
     if source is None and (not routed.carrier or routed.carrier != state.carrier):
         entry = StoredMessage(entity, sequence, routed.who, routed.priority, routed.data)
         entry.expires_ns = expires_ns
         entry.overlay = routed.overlay
         entry.hops = routed.hops
-        note_sent(state, entry, key, now_ns, 0)
+        record_sent(state, entry, key, now_ns, 0)
         return
     entity.sent += 1
-    note(
+    record(
         state,
         Copied(
             at_ns=now_ns,
@@ -402,8 +408,8 @@ def store_copy(state: StoreState, entity: Entity, routed: RoutedMessage, key: st
     )
 
 
-def hand_kept(state: StoreState, subscription: Entity, now_ns: i64) -> None:
-    """The first subscription of a topic gets what came while there was none."""
+def route_kept(state: StoreState, subscription: Entity, now_ns: i64) -> None:
+    """Route the messages that a topic kept while it had no subscription to its first one."""
     topic = subscription.topic
     kept = [] if topic is None else [entry for entry in topic.entries.values() if entry.state == ACTIVE]
     for entry in kept:
@@ -412,10 +418,10 @@ def hand_kept(state: StoreState, subscription: Entity, now_ns: i64) -> None:
         routed.hops = entry.hops
         routed.overlay = entry.overlay
         arrive_by_rules(state, subscription, routed, now_ns)
-        note(state, Routed(now_ns, entry.entity.number, entry.sequence, entry.who))
+        record(state, Routed(now_ns, entry.entity.number, entry.sequence, entry.who))
 
 
-def _bury(
+def _dead_letter(
     state: StoreState,
     entity: Entity,
     routed: RoutedMessage,
@@ -424,16 +430,16 @@ def _bury(
     description: str,
     now_ns: i64,
 ) -> None:
-    """A message that cannot be stored where it arrived: into the dead letters of that entity."""
+    """Dead-letter a message that cannot be stored where it arrived."""
     _pass(state, entity, routed, key, 1, now_ns)
     entity.dead_lettered += 1
-    letter = routed.fork(0)
-    letter.ttl_ns = 0
-    letter.overlay = death_record(routed.overlay, reason, description, "", 0, entity.name, "", now_ns)
-    store_copy(state, dead_letters_of(state, entity, now_ns), letter, None, now_ns)
+    dead = routed.fork(0)
+    dead.ttl_ns = 0  # A dead-lettered message does not expire.
+    dead.overlay = dead_letter_overrides(routed.overlay, reason, description, "", 0, entity.name, "", now_ns)
+    store_copy(state, dead_letters_of(state, entity, now_ns), dead, None, now_ns)
 
 
-def death_record(
+def dead_letter_overrides(
     overlay: HeaderOverrides | None,
     reason: str,
     description: str,
@@ -443,13 +449,13 @@ def death_record(
     consumer: str,
     now_ns: int,
 ) -> HeaderOverrides:
-    record: HeaderOverrides = dict(overlay) if overlay is not None else {}
-    record.update(dead_letter_headers(reason, description, signature, attempts, entity, consumer, now_ns))
-    return record
+    headers: HeaderOverrides = dict(overlay) if overlay is not None else {}
+    headers.update(dead_letter_headers(reason, description, signature, attempts, entity, consumer, now_ns))
+    return headers
 
 
 def dead_letters_of(state: StoreState, entity: Entity, now_ns: i64) -> Entity:
-    """The dead-letter sub-queue of an entity, made with the first letter. That of a sub-queue is itself."""
+    """The dead-letter queue of an entity, created with its first message. That of a dead-letter queue is itself."""
     if entity.kind == DEAD_LETTERS:
         return entity
     if entity.dead is None:
@@ -460,8 +466,8 @@ def dead_letters_of(state: StoreState, entity: Entity, now_ns: i64) -> Entity:
 def declare(state: StoreState, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
     number = state.numbered + 1
     name = exact_text(name)
-    note(state, Declared(now_ns, number, state.retired.get(name.casefold(), 0), name, kind, settings))
+    record(state, Declared(now_ns, number, state.retired.get(name.casefold(), 0), name, kind, settings))
     entity = state.entities[number]
     if kind == SUBSCRIPTION:
-        hand_kept(state, entity, now_ns)
+        route_kept(state, entity, now_ns)
     return entity

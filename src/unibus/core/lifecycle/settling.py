@@ -1,8 +1,10 @@
 # mypyc: compiled
-"""Settle: how a lock ends. Complete, abandon, defer, dead-letter, release, renew; and the scheduled that are cancelled.
+"""Settle a locked message: complete, abandon, defer, dead-letter, release; also renew a lock and cancel a scheduled
+one.
 
-Fenced: only the token of the lock that is held now counts, and only until it ends. A message that comes back keeps its
-place; one that came back too often is a dead letter.
+Fencing: only the token of the current lock is accepted, and only until the lock expires. So a receiver that was too
+slow cannot settle a message that is redelivered to another one. A requeued message keeps its position; after
+`max_delivery_count` deliveries it is dead-lettered.
 """
 
 from typing import Final
@@ -24,8 +26,8 @@ from unibus.core.lifecycle.admission import target_of
 from unibus.core.lifecycle.commands import ABANDON, BY_TOKEN, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
 from unibus.core.lifecycle.forwarding import ask
 from unibus.core.lifecycle.routed_message import RoutedMessage
-from unibus.core.lifecycle.sending import admit, dead_letters_of, death_record, store_copy
-from unibus.core.lifecycle.state.apply import note, note_completed
+from unibus.core.lifecycle.sending import admit, dead_letter_overrides, dead_letters_of, store_copy
+from unibus.core.lifecycle.state.apply import record, record_completed
 from unibus.core.lifecycle.state.changes import (
     Cancelled,
     DeadLettered,
@@ -42,29 +44,29 @@ from unibus.core.lifecycle.state.states import LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound, SessionLockLost
 from unibus.limits import FORWARD_HOPS_MAX
 
-_LOST: Final = "it was settled, or the lock ended and the message is redelivered: receive it again"
-_OTHER: Final = "give the entity and the id that came with the lock token"
+_LOST: Final = "it was settled, or the lock expired and the message is redelivered: receive it again"
+_OTHER: Final = "give the entity and the message id that were received with the lock token"
 
 
 def locked_entry(state: StoreState, name: str, sequence: int, token: bytes, now_ns: i64) -> StoredMessage:
-    """The message whose lock this is, or LockLost."""
+    """The message that is locked with this token. Raises LockLost."""
     entity = target_of(state, name)
     entry = entity.entries.get(sequence)
     if entry is None or entry.state != LOCKED or entry.token != token:
         raise LockLost(f"{entity.name!r} #{sequence} is not locked with this token", _LOST)
     if entry.session is not None and (entry.session.token is None or entry.session.until_ns <= now_ns):
         raise SessionLockLost(
-            f"the lock on session {entry.session.id!r} of {entity.name!r} has ended", "accept it again"
+            f"the lock on session {entry.session.id!r} of {entity.name!r} has expired", "accept it again"
         )
     if entry.lock_ends_ns() <= now_ns:
-        raise LockLost(f"the lock on {entity.name!r} #{sequence} has ended", "receive the message again")
+        raise LockLost(f"the lock on {entity.name!r} #{sequence} has expired", "receive the message again")
     return entry
 
 
 def entry_by_token(state: StoreState, name: str, message_id: str, token: bytes, now_ns: i64) -> StoredMessage:
-    """The message that is locked with this token. LockLost if there is none.
+    """The message that is locked with this token. Raises LockLost if there is none.
 
-    MessageNotFound if it is not the one that the caller names: the lock is another message's, and stays.
+    Raises MessageNotFound if it is not the message that the caller names; then its lock is not changed.
     """
     entity = target_of(state, name) if name else None
     entry = state.by_token(token)
@@ -79,35 +81,34 @@ def entry_by_token(state: StoreState, name: str, message_id: str, token: bytes, 
 
 
 def lock_of(state: StoreState, command: Settle | Renew, now_ns: i64) -> StoredMessage:
-    """The locked message that a command is about, found in the way that it asks for."""
+    """The locked message of a command, found by sequence or by token."""
     if command.sequence != BY_TOKEN:
         return locked_entry(state, command.entity, command.sequence, command.token, now_ns)
     return entry_by_token(state, command.entity, command.message_id, command.token, now_ns)
 
 
-def check_words(command: Settle) -> None:
-    """What is told about a death goes into history too: no more of it than the letter has, and only what can be
-    written."""
+def check_texts(command: Settle) -> None:
+    """Truncate and check the texts of a dead-lettering: they are written to the journal, which needs encodable text."""
     command.reason = capped(plain_text("the reason", command.reason), DESCRIPTION_CHARS_MAX)
     command.description = plain_text("the description", command.description)
     command.signature = plain_text("the signature", command.signature)
 
 
 def settle(state: StoreState, command: Settle, now_ns: i64) -> None:
-    """End a lock that was checked."""
+    """Settle a message whose lock was checked."""
     entry = command.entry
     assert entry is not None
     entry.entity.used(now_ns)
     if command.processed_key is not None:
-        note(state, Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
+        record(state, Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
     if command.verb == COMPLETE:
-        note_completed(state, entry, entry.delivery_count, entry.consumer, now_ns)
+        record_completed(state, entry, entry.delivery_count, entry.consumer, now_ns)
     elif command.verb == ABANDON:
         entry.entity.abandoned += 1
         requeue(state, entry, "abandoned", command.delay_ns, merged(entry.overlay, command.overlay), now_ns)
     elif command.verb == DEFER:
         overlay = merged(entry.overlay, command.overlay)
-        note(state, Deferred(now_ns, entry.entity.number, entry.sequence, entry.who, entry.delivery_count, overlay))
+        record(state, Deferred(now_ns, entry.entity.number, entry.sequence, entry.who, entry.delivery_count, overlay))
     elif command.verb == DEAD_LETTER:
         overlay = merged(entry.overlay, command.overlay)
         dead_letter(state, entry, command.reason, command.description, command.signature, overlay, now_ns)
@@ -124,23 +125,23 @@ def merged(overlay: HeaderOverrides | None, more: HeaderOverrides | None) -> Hea
 def requeue(
     state: StoreState, entry: StoredMessage, reason: str, delay_ns: i64, overlay: HeaderOverrides | None, now_ns: i64
 ) -> None:
-    """A delivery that came to nothing: to the dead letters if it was the last one allowed."""
+    """Requeue a message whose delivery failed, or dead-letter it if that was the last allowed delivery."""
     entity = entry.entity
     if entry.delivery_count >= entity.settings.delivery_count_max and entity.kind != DEAD_LETTERS:
         text = f"{reason} at delivery {entry.delivery_count} of {entity.settings.delivery_count_max}"
         dead_letter(state, entry, MAX_DELIVERY_COUNT_EXCEEDED, text, "", overlay, now_ns)
         return
     visible_ns = now_ns + delay_ns if delay_ns > 0 else 0
-    note(
+    record(
         state,
         Returned(now_ns, entity.number, entry.sequence, entry.who, entry.delivery_count, reason, visible_ns, overlay),
     )
 
 
 def release(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
-    """Back as if it had never been delivered: nobody has looked at it."""
+    """Requeue a message without counting the delivery: no handler has seen it."""
     count = entry.delivery_count - 1
-    note(state, Returned(now_ns, entry.entity.number, entry.sequence, entry.who, count, "released", 0, entry.overlay))
+    record(state, Returned(now_ns, entry.entity.number, entry.sequence, entry.who, count, "released", 0, entry.overlay))
 
 
 def dead_letter(
@@ -152,20 +153,24 @@ def dead_letter(
     overlay: HeaderOverrides | None,
     now_ns: i64,
 ) -> None:
-    """Into the dead letters. A dead letter that is dead-lettered again stays where it is, with the new reason."""
+    """Move a message to the dead-letter queue. In a dead-letter queue it stays there, as a new message with the new
+    reason.
+
+    The copy is recorded before the original ends, in one group: a crash leaves both or none.
+    """
     entity = entry.entity
     entity.dead_lettered += 1
     consumer = entry.consumer
     source = _source_of(state, entry, overlay)
-    letter = RoutedMessage(entry.who, entry.priority, 0)
-    letter.source = entry
-    letter.hops = entry.hops + 1
-    letter.overlay = death_record(
+    dead = RoutedMessage(entry.who, entry.priority, 0)
+    dead.source = entry
+    dead.hops = entry.hops + 1
+    dead.overlay = dead_letter_overrides(
         overlay, reason, description, signature, entry.delivery_count, source, consumer, now_ns
     )
-    if not _forward_dead(state, entry, letter, now_ns):
-        store_copy(state, dead_letters_of(state, entity, now_ns), letter, None, now_ns)
-    note(
+    if not _forward_dead(state, entry, dead, now_ns):
+        store_copy(state, dead_letters_of(state, entity, now_ns), dead, None, now_ns)
+    record(
         state,
         DeadLettered(
             at_ns=now_ns,
@@ -183,30 +188,30 @@ def dead_letter(
 
 
 def _source_of(state: StoreState, entry: StoredMessage, overlay: HeaderOverrides | None) -> str:
-    """Where a message died. Among the dead letters it did so before: a retry brings it back there."""
+    """The entity where the message failed. In a dead-letter queue that is the original one: a retry sends it there."""
     entity = entry.entity
     if entity.kind != DEAD_LETTERS:
         return entity.name
     source = None if overlay is None else overlay.get(SOURCE_HEADER)
     if source is None:
-        source = decode(state.data_of(entry)).headers.get(SOURCE_HEADER)  # A rule action has made it part of the data.
+        source = decode(state.data_of(entry)).headers.get(SOURCE_HEADER)  # A rule action encoded it into the data.
     if isinstance(source, str) and source:
         return source
     return entity.name if entity.owner is None else entity.owner.name
 
 
-def _forward_dead(state: StoreState, entry: StoredMessage, letter: RoutedMessage, now_ns: i64) -> bool:
-    """Store a dead letter where its entity forwards them to. False where it has to stay: it is never dropped.
+def _forward_dead(state: StoreState, entry: StoredMessage, dead: RoutedMessage, now_ns: i64) -> bool:
+    """Forward a dead-lettered message if its entity forwards those. False: it stays here, and is never lost.
 
-    It stays where the target refuses it or knows it already, and where no rule of a topic matches it.
+    It stays if the target rejects it or knows it already, and if no rule of a topic matches it.
     """
     target = _forward_target(state, entry)
     if target is None:
         return False
-    admission = ask(state, target, letter, now_ns)
+    admission = ask(state, target, dead, now_ns)
     if not admission.reason and not admission.is_duplicate:
-        return admit(state, target, letter, admission, now_ns) > 0
-    overlay = letter.overlay
+        return admit(state, target, dead, admission, now_ns) > 0
+    overlay = dead.overlay
     assert overlay is not None
     before = overlay.get(DESCRIPTION_HEADER)
     why = f"{NOT_FORWARDED}{admission.description or f'{target.name!r} has had it already'}"
@@ -215,10 +220,10 @@ def _forward_dead(state: StoreState, entry: StoredMessage, letter: RoutedMessage
 
 
 def _forward_target(state: StoreState, entry: StoredMessage) -> Entity | None:
-    """Where dead letters of this entity are forwarded to. None: they stay here.
+    """The target to which this entity forwards dead-lettered messages. None: they stay here.
 
-    The hop limit holds for them too: two queues that forward their dead letters to each other would circulate a message
-    with a time-to-live without end.
+    The hop limit applies to them too: two queues that forward their dead-lettered messages to each other would
+    otherwise pass a message with a ttl back and forth without end.
     """
     entity = entry.entity
     name = entity.settings.forward_dead_letters_to
@@ -229,11 +234,11 @@ def _forward_target(state: StoreState, entry: StoredMessage) -> Entity | None:
 
 
 def expire(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
-    """Its time is over: to the dead letters where the entity says so, else gone and counted."""
+    """Expire a message: dead-letter it if the entity is set to do so, else remove and count it."""
     if entry.entity.settings.dead_letter_on_expiration and entry.entity.kind != DEAD_LETTERS:
         dead_letter(state, entry, TTL_EXPIRED, "the message was not received in time", "", entry.overlay, now_ns)
         return
-    note(
+    record(
         state,
         Expired(
             now_ns,
@@ -248,12 +253,12 @@ def expire(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
 
 
 def renew(state: StoreState, command: Renew, now_ns: i64) -> int:
-    """The new end of the lock."""
+    """Renew a lock. Returns its new end."""
     entry = lock_of(state, command, now_ns)
     if entry.session is not None:
-        return entry.session.until_ns  # Inside of a session that is the lock, and it is renewed as one.
+        return entry.session.until_ns  # In a session the lock of the session protects its messages; that is renewed.
     until_ns = now_ns + lock_ns_of(entry.entity)
-    note(state, Renewed(now_ns, entry.entity.number, entry.sequence, until_ns))
+    record(state, Renewed(now_ns, entry.entity.number, entry.sequence, until_ns))
     return until_ns
 
 
@@ -263,11 +268,11 @@ def scheduled_entry(state: StoreState, command: Cancel) -> StoredMessage:
     if entry is None or entry.state != SCHEDULED or entry.delayed:
         raise MessageNotFound(
             f"{entity.name!r} has no scheduled message #{command.sequence}",
-            "it may be visible already; a scheduled message has another sequence then",
+            "it may be active already: then it has another sequence",
         )
     return entry
 
 
 def cancel(state: StoreState, command: Cancel, now_ns: i64) -> None:
     entry = scheduled_entry(state, command)
-    note(state, Cancelled(now_ns, entry.entity.number, entry.sequence, entry.who))
+    record(state, Cancelled(now_ns, entry.entity.number, entry.sequence, entry.who))

@@ -1,1 +1,1 @@
-"""Which subscribers want a topic: exact names, byte prefixes and wildcard patterns."""
+"""Which subscribers match a topic: exact names, byte prefixes and wildcard patterns."""

@@ -1,13 +1,16 @@
-"""Who wants this topic? The index of subscriptions of one bus, hub or endpoint.
+"""The subscription index of one bus or endpoint: which peers match a topic.
 
-It knows peers only as integers and does nothing with them but to name them: each peer once, in ascending order, however
-many of its patterns fit. What is not used costs nothing: with exact patterns alone a match is one dict lookup.
-The three kinds of pattern (`unibus.core.topics.pattern`) live in a dict, a sorted table (`unibus.core.topics.prefixes`)
-and a tree of tokens (`unibus.core.topics.wildcards`). A subscription is counted per peer and pattern, as ZMTP asks: who
-subscribes twice must unsubscribe twice.
+    subscribe(peer, pattern) ──▶ exact      dict
+                                 prefix     sorted table    prefixes.py
+                                 wildcard   tree of tokens  wildcards.py
+    match(topic) ──▶ peers, ascending, each once, however many of its patterns match
 
-Changes take the package's lock, since they make objects between looking and changing. `match` takes none where the
-code is compiled: it may run beside a change, and then answers as before it or as after it for each pattern.
+Peers are integers here. What is not used costs nothing: with exact patterns alone a match is one dict lookup. A
+subscription is counted for each peer and pattern, as ZMTP requires: a peer that subscribes twice must unsubscribe
+twice.
+
+Changes take the lock of the package, because they allocate between check and change. Compiled, `match` takes no lock:
+it may run concurrently with a change, and then returns, for each pattern, the result of before or of after the change.
 """
 
 from typing import final
@@ -23,7 +26,7 @@ from unibus.limits import PREFIXES_PER_PEER_MAX
 
 @final
 class Exact(Interest):
-    """The interest in one name."""
+    """The subscribers of one exact name."""
 
     __slots__ = ("name",)
 
@@ -36,8 +39,9 @@ class Exact(Interest):
 class SubscriptionIndex:
     """Counted subscriptions of integer peers to patterns.
 
-    `version` grows when an answer of `match` may have changed, and only then: an answer may be kept together with the
-    version that was read before it, as long as that is the version. `len()` counts distinct pairs of peer and pattern.
+    `version` is incremented when a result of `match` may have changed, and only then. So a result may be cached with
+    the version that was read before it, and is valid while the version is the same. `len()` counts distinct pairs of
+    peer and pattern.
     """
 
     __slots__ = ("_exact", "_holders", "_prefixes", "_size", "_wildcards", "version")
@@ -54,30 +58,31 @@ class SubscriptionIndex:
         return self._size
 
     def subscribe(self, peer: int, pattern: Pattern) -> bool:
-        """Count the peer's wish for a pattern up; True if the peer did not have it before.
+        """Subscribe the peer once more to the pattern; True if it was not subscribed to it before.
 
-        SubscriptionLimit, with nothing changed, if the peer would hold more than PREFIXES_PER_PEER_MAX patterns.
+        Raises SubscriptionLimit, and changes nothing, if the peer would have more than PREFIXES_PER_PEER_MAX patterns.
         """
         with LOCK:
             return self._subscribe(peer, pattern)
 
     def unsubscribe(self, peer: int, pattern: Pattern) -> bool:
-        """Count the peer's wish for a pattern down; True if the peer had it and has it no more."""
+        """Undo one subscription of the peer to the pattern; True if that was the last one."""
         with LOCK:
             return self._unsubscribe(peer, pattern)
 
     def remove_peer(self, peer: int) -> int:
-        """Forget a peer and all that it wished for; how many patterns that were. Costs what the peer held."""
+        """Remove a peer and all its subscriptions; returns the number of its patterns. The cost grows with these
+        only."""
         with LOCK:
             return self._remove_peer(peer)
 
     def patterns_of(self, peer: int) -> int:
-        """How many patterns the peer holds."""
+        """How many patterns the peer is subscribed to."""
         holder = self._holders.get(peer)
         return 0 if holder is None else holder.size()
 
     def match(self, topic: str | bytes) -> tuple[int, ...]:
-        """The peers that want a topic, ascending, each once. Text and its UTF-8 bytes are the same topic."""
+        """The peers that match a topic, ascending, each once. Text and its UTF-8 bytes are the same topic."""
         if not self._prefixes.size and not self._wildcards.size:
             exact = self._exact.get(topic if isinstance(topic, str) else name_text(topic))
             return () if exact is None else exact.peers()
@@ -92,7 +97,7 @@ class SubscriptionIndex:
                 return False
             if holder.size() >= PREFIXES_PER_PEER_MAX:
                 raise SubscriptionLimit(
-                    f"peer {peer} already holds {PREFIXES_PER_PEER_MAX} patterns", "use a shorter prefix or a wildcard"
+                    f"peer {peer} already has {PREFIXES_PER_PEER_MAX} patterns", "use a shorter prefix or a wildcard"
                 )
         else:
             holder = PeerInterests(peer)
@@ -160,7 +165,7 @@ class SubscriptionIndex:
         return exact
 
     def _leave(self, peer: int, interest: Interest) -> None:
-        """Take a peer off an interest, and an interest that nobody has any more out of its place."""
+        """Remove a peer from an interest, and the interest from the index if it has no other peer."""
         if not interest.leave(peer):
             return
         if isinstance(interest, Prefix):

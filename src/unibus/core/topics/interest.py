@@ -1,9 +1,9 @@
-"""The two ends of a subscription: a pattern that somebody wants, and a peer that wants patterns.
+"""The two ends of a subscription: a pattern with its peers, and a peer with its patterns.
 
-An `Interest` knows its peers, a `PeerInterests` knows its interests; together they make matching a lookup and the
-removal of a peer as cheap as what that peer held. Most interests have one peer and, inside a process, most peers have
-one interest, so both are stored without any container for one. An interest with one peer holds that peer's own 1-tuple:
-to answer a match costs no allocation.
+An `Interest` has the peers of one pattern, a `PeerInterests` has the interests of one peer. So a match is a lookup, and
+removing a peer costs only as much as its own subscriptions. Most interests have one peer and, in memory, most peers
+have one interest, so both cases need no container. An interest with one peer stores that peer's own 1-tuple: a match
+allocates nothing.
 """
 
 from bisect import bisect_left
@@ -12,12 +12,12 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 CROWD_SIZE: Final = 64
-"""Up to here peers are a tuple that is copied at each change; beyond it the copies would make joining quadratic."""
+"""Up to this number peers are a tuple that is copied on each change; with more, the copies would become quadratic."""
 
 
 @final
 class Crowd:
-    """Many peers of one interest: a sorted list to change, and a tuple to show, made when asked for."""
+    """Many peers of one interest: a sorted list for changes, and a tuple for results, created when it is needed."""
 
     __slots__ = ("_changes", "_shown", "members")
 
@@ -42,7 +42,8 @@ class Crowd:
         if shown is None:
             changes = self._changes
             shown = tuple(self.members)
-            # To make a tuple may start the collector and so anybody's code (`unibus.core.atomic`).
+            # Creating the tuple may start the cycle collector, which may run other code (`unibus.core.atomic`): do not
+            # cache a tuple that is already out of date.
             if changes == self._changes:
                 self._shown = shown
         return shown
@@ -50,7 +51,8 @@ class Crowd:
 
 @mypyc_attr(allow_interpreted_subclasses=False)
 class Interest:
-    """The peers of one pattern, ascending and each once. The kinds of pattern add where they are stored."""
+    """The peers of one pattern, ascending and each once. A subclass for each kind of pattern says where it is
+    stored."""
 
     __slots__ = ("_cell",)
 
@@ -64,7 +66,7 @@ class Interest:
         return cell
 
     def join(self, alone: tuple[int, ...]) -> None:
-        """Add a peer that is not here yet, given as its 1-tuple."""
+        """Add a peer that is not a member yet, given as its 1-tuple."""
         cell = self._cell
         if isinstance(cell, Crowd):
             cell.put(alone)
@@ -79,7 +81,7 @@ class Interest:
             self._cell = crowd
 
     def leave(self, peer: int) -> bool:
-        """Remove a peer that is here; True when nobody is left."""
+        """Remove a member; True if none remains."""
         cell = self._cell
         if isinstance(cell, Crowd):
             cell.take(peer)
@@ -91,13 +93,13 @@ class Interest:
 
 @final
 class PeerInterests:
-    """One peer and how often it asked for each of its interests."""
+    """One peer, and how often it subscribed to each of its interests."""
 
     __slots__ = ("_counts", "_only", "alone")
 
     def __init__(self, peer: int) -> None:
         self.alone: tuple[int, ...] = (peer,)
-        # One interest asked for once needs no dict: `_only`. Anything else is in `_counts`.
+        # A single interest, subscribed once, needs no dict: `_only`. Anything else is in `_counts`.
         self._only: Interest | None = None
         self._counts: dict[Interest, int] | None = None
 
@@ -126,7 +128,7 @@ class PeerInterests:
         counts[interest] = counts.get(interest, 0) + 1
 
     def count_down(self, interest: Interest) -> bool:
-        """Take back one of the times that this interest was asked for; True when that was the last."""
+        """Undo one subscription to this interest; True if it was the last one."""
         counts = self._counts
         if counts is None:
             self._only = None
@@ -147,15 +149,15 @@ class PeerInterests:
 
 
 def union(parts: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Every peer of the parts once, ascending (S4-012)."""
+    """Every peer of the parts once, ascending."""
     if len(parts) < 2:
         return parts[0] if parts else ()
     peers: list[int] = []
     for part in parts:
         peers += part
-    # Each part is sorted already, and the sort uses such runs: it only merges.
+    # Each part is sorted already, and `sort` detects such runs: it only merges them.
     peers.sort()
-    # To look for a peer that is there twice is cheaper than a set, and mostly there is none.
+    # Searching for a duplicate is cheaper than a set, and mostly there is none.
     last: i64 = len(peers) - 1
     place: i64 = 0
     while place < last:

@@ -1,20 +1,20 @@
-"""What a subscriber asks for: one name, every name that starts with some bytes, or a shape of dotted tokens.
+"""The pattern of a subscription: one name, every name with a prefix, or a wildcard pattern of dotted tokens.
 
     exact      the name itself
     prefix     the first bytes of the name, compared as they were published; the empty prefix is everything
-    wildcard   tokens separated by dots:   *  exactly one token, whatever it is
+    wildcard   tokens separated by dots:   *  exactly one token, any
                                            #  zero or more tokens, only at the end (as in AMQP)
                                            >  one or more tokens, only at the end (as in NATS)
 
-So `a.#` takes `a`, `a.b` and `a.b.c`; `a.>` takes all but the first; `a.*` takes only `a.b`. An empty token in a
-name (`a..b`) is a token like any other; in a pattern it is refused, for there it is a slip of the keyboard.
+So `a.#` matches `a`, `a.b` and `a.b.c`; `a.>` matches all but the first; `a.*` matches only `a.b`. An empty token in a
+name (`a..b`) is a token like any other; in a pattern it is rejected, because there it is a typing error.
 
-A Pattern always names its kind. `subscribe` also takes a plain text, and reads one with a wildcard as a pattern:
-`is_wildcard` has the rule. A wildcard is a whole token, so `C#`, `a>b` and `a*` are plain names, and a prefix may hold
-any byte.
+A Pattern always has an explicit kind. `subscribe` also takes a plain text, and treats one with a wildcard as a pattern:
+`is_wildcard` has the rule. A wildcard is a whole token, so `C#`, `a>b` and `a*` are plain names, and a prefix may
+contain any byte.
 
-Text stands for its UTF-8 bytes. Bytes that are no UTF-8 are carried in text as lone surrogates (PEP 383), so that
-both spellings of a name find the same subscribers.
+Text means its UTF-8 bytes. Bytes that are not UTF-8 are represented in text as lone surrogates (PEP 383), so that both
+spellings of a name match the same subscribers.
 """
 
 from typing import Final, final
@@ -33,7 +33,7 @@ TAIL_SOME: Final = ">"
 
 
 def name_bytes(name: str | bytes) -> bytes:
-    """The bytes that a name is published as. NameInvalid for text that stands for no bytes."""
+    """The bytes under which a name is published. Raises NameInvalid for text that has no bytes."""
     if isinstance(name, bytes):
         return name
     try:
@@ -43,14 +43,14 @@ def name_bytes(name: str | bytes) -> bytes:
 
 
 def name_text(name: str | bytes) -> str:
-    """The text of a name; any bytes have one."""
+    """The text of a name; every byte string has one."""
     if isinstance(name, str):
         return name
     return name.decode("utf-8", "surrogateescape")
 
 
 def is_wildcard(name: str) -> bool:
-    """Whether a text without a kind is a wildcard pattern: a token of it is `*`, or its last one is `#` or `>`."""
+    """Whether a text without a kind is a wildcard pattern: one of its tokens is `*`, or the last one is `#` or `>`."""
     if ONE_TOKEN not in name and not name.endswith((TAIL, TAIL_SOME)):
         return False
     tokens = name.split(SEPARATOR)
@@ -59,10 +59,10 @@ def is_wildcard(name: str) -> bool:
 
 @final
 class Pattern:
-    """One pattern: valid from the start and never changed. Equal when kind and text are equal.
+    """One pattern: checked when created, and immutable. Equal if kind and text are equal.
 
-    `text` is bytes for a prefix and str for the other kinds, however it was given. No pattern may be longer than
-    the longest name: it could match nothing. NameInvalid tells what is wrong with a pattern and what to write.
+    `text` is bytes for a prefix and str for the other kinds, however it was given. Raises NameInvalid for a pattern
+    that is invalid, or longer than the longest name: it could match nothing.
     """
 
     __slots__ = ("_kind", "_text")
@@ -78,7 +78,7 @@ class Pattern:
         self._text: str | bytes = raw
         if kind == PREFIX:
             return
-        # Through the bytes, so that two spellings of the same bytes are one pattern.
+        # Decoded from the bytes, so that two spellings of the same bytes are one pattern.
         plain = name_text(raw)
         self._text = plain
         if kind == EXACT:
@@ -122,7 +122,7 @@ class Pattern:
 
 def _check_exact(name: str) -> None:
     if not name:
-        raise NameInvalid("an exact pattern needs a name", "to get everything, use the empty prefix")
+        raise NameInvalid("an exact pattern needs a name", "to match everything, use the empty prefix")
 
 
 def _check_wildcard(text: str) -> None:
@@ -131,7 +131,7 @@ def _check_wildcard(text: str) -> None:
     for place, token in enumerate(tokens):
         if not token:
             raise NameInvalid(
-                f"wildcard pattern {text!r} has an empty token", f"to get everything, use {TAIL!r}; drop doubled dots"
+                f"wildcard pattern {text!r} has an empty token", f"to match everything, use {TAIL!r}; drop doubled dots"
             )
         if token in (TAIL, TAIL_SOME):
             if place != last:

@@ -1,11 +1,11 @@
-"""Peers that come, go and come back: routing ids with epochs, in front of the subscription index.
+"""Peers that connect, disconnect and reconnect: routing ids with epochs, on top of the subscription index.
 
-A peer that reconnects has the same routing id and a greater epoch. News of the old connection may still arrive after
-the new one is there, so everything carries the epoch it belongs to, and only what belongs to the present one counts.
-Each incarnation gets an integer of its own, never used again: whatever was aimed at the old one cannot hit the new.
+A peer that reconnects has the same routing id and a greater epoch. Events of the old connection may still arrive after
+the new connection is up, so every call has an epoch, and only calls with the current epoch take effect (fencing). Each
+incarnation gets a new integer that is never reused: a delivery to the old one cannot reach the new one.
 
-    up(e)      e greater than the present epoch: the old subscriptions go first, then the new incarnation stands
-    down(e)    e is the present epoch: the subscriptions and the id itself are forgotten
+    up(e)      e greater than the current epoch: remove the old subscriptions, then add the new incarnation
+    down(e)    e is the current epoch: remove the subscriptions and the id
     others     ignored
 """
 
@@ -31,8 +31,8 @@ class Incarnation:
 class PeerTable:
     """The peers that are up, by routing id. Text and its UTF-8 bytes are the same id.
 
-    Integers are given from `first_peer` upwards; who shares the index with others must keep the ranges apart.
-    Epochs are compared only with a peer that is up: nothing is remembered of one that is gone.
+    Integers are assigned from `first_peer` upwards; several tables on one index must use separate ranges. Epochs are
+    compared only while a peer is up: nothing is stored about a peer that is down.
     """
 
     __slots__ = ("_index", "_next_peer", "_present")
@@ -46,12 +46,12 @@ class PeerTable:
         return len(self._present)
 
     def peer_of(self, routing_id: str | bytes) -> int | None:
-        """The integer under which the peer stands in the index, None if it is not up."""
+        """The integer of the peer in the index; None if it is not up."""
         incarnation = self._present.get(name_bytes(routing_id))
         return None if incarnation is None else incarnation.peer
 
     def up(self, routing_id: str | bytes, epoch: int) -> int | None:
-        """A connection stands. Its integer, or None if a connection of this or a later epoch is known."""
+        """A connection is up. Returns its integer, or None if a connection of this or a later epoch is up."""
         key = name_bytes(routing_id)
         with LOCK:
             former = self._present.get(key)
@@ -65,7 +65,7 @@ class PeerTable:
             return peer
 
     def down(self, routing_id: str | bytes, epoch: int) -> bool:
-        """A connection ended. False if it is not the present one, and then nothing changes."""
+        """A connection is down. False, and nothing changes, if it is not the current one."""
         with LOCK:
             peer = self._at(routing_id, epoch)
             if peer is None:
@@ -75,13 +75,13 @@ class PeerTable:
             return True
 
     def subscribe(self, routing_id: str | bytes, epoch: int, pattern: Pattern) -> bool:
-        """As `SubscriptionIndex.subscribe`; False also if the epoch is not the present one."""
+        """As `SubscriptionIndex.subscribe`; False also if the epoch is not the current one."""
         with LOCK:
             peer = self._at(routing_id, epoch)
             return peer is not None and self._index.subscribe(peer, pattern)
 
     def unsubscribe(self, routing_id: str | bytes, epoch: int, pattern: Pattern) -> bool:
-        """As `SubscriptionIndex.unsubscribe`; False also if the epoch is not the present one."""
+        """As `SubscriptionIndex.unsubscribe`; False also if the epoch is not the current one."""
         with LOCK:
             peer = self._at(routing_id, epoch)
             return peer is not None and self._index.unsubscribe(peer, pattern)

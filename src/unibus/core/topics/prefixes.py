@@ -1,20 +1,20 @@
 """Byte prefixes in one sorted table, each linked to its parent: the longest stored proper prefix of it.
 
 Every stored prefix of a topic is also a prefix of the topic's floor (the greatest key that is not above the topic):
-whatever sorts between a string and its extension extends that string too. So a match is one bisect for the floor
-and a walk up its parents, O(log N + depth), wherever in the table the topic falls.
+every string that sorts between a string and its extension also extends that string. So a match is one bisect for the
+floor and a walk along its parents, O(log N + depth), wherever in the table the topic is.
 
     table    ""  "A"  "AB"  "B"  "BTC"  "BTC/USD"          topic "BTC/EUR": its floor is "BTC"
     parent   -   ""   "A"   ""   "B"    "BTC"              walk: "BTC", "B", ""
 
-Two choices keep changes cheap, for a subscriber can send them as fast as publishers publish.
-The table is cut into runs, so that an insertion shifts a run and not the table. And links are found when first
-walked, then kept: one is right as long as its `stamp` equals the table's `shape`. Only a key that has descendants
-changes the shape when it comes or goes, since only then may the parent of another key change. Nothing is relinked
-at that moment; a match relinks what it walks, so neither a change nor a match ever visits the whole table.
+Two choices keep changes cheap, because a subscriber can send them as fast as publishers publish.
+The table is divided into runs, so that an insertion shifts a run and not the table. And links are computed on the first
+walk, then cached: one is valid as long as its `stamp` equals the table's `shape`. Only inserting or removing a key that
+has descendants changes the shape, since only then the parent of another key may change. Nothing is relinked at that
+moment; a match relinks the keys on its walk, so neither a change nor a match ever visits the whole table.
 
-A match takes no lock where the code is compiled (`unibus.core.atomic`), so a change makes its new objects first and
-then alters the lists without a pause: whenever another thread may look, keys and rows agree.
+Compiled, a match takes no lock (`unibus.core.atomic`). So a change allocates its new objects first, and then updates
+the lists without an allocation in between: whenever another thread runs, keys and rows agree.
 """
 
 from bisect import bisect_left, bisect_right
@@ -25,14 +25,14 @@ from mypy_extensions import i64
 from unibus.core.topics.interest import Interest
 
 RUN_SIZE_MAX: Final = 1024
-"""Keys in a run before it is cut in two: shifting 8 KB costs about as much as the search for the place."""
+"""Keys in a run before it is split: shifting 8 KB costs about as much as the search for the position."""
 
 _UNLINKED: Final = -1
 
 
 @final
 class Prefix(Interest):
-    """The interest in one prefix, and its place in the chain of prefixes."""
+    """The subscribers of one prefix, and its link to the next shorter stored prefix."""
 
     __slots__ = ("key", "parent", "stamp")
 
@@ -45,9 +45,9 @@ class Prefix(Interest):
 
 @final
 class PrefixTable:
-    """Sorted keys and their interests, in runs; `_firsts` holds the first key of each run. No run is empty.
+    """Sorted keys and their interests, in runs; `_firsts` has the first key of each run. No run is empty.
 
-    `size` counts the keys. A run is cut in two when it grows beyond `run_size_max`.
+    `size` counts the keys. A run is split when it grows beyond `run_size_max`.
     """
 
     __slots__ = ("_firsts", "_keys", "_rows", "_run_size_max", "_shape", "size")
@@ -74,7 +74,7 @@ class PrefixTable:
         run = max(bisect_right(self._firsts, key) - 1, 0)
         keys = self._keys[run]
         place = bisect_left(keys, key)
-        self._note_change(run, place, key)
+        self._invalidate_links(run, place, key)
         keys.insert(place, key)
         self._rows[run].insert(place, prefix)
         self._firsts[run] = keys[0]
@@ -90,12 +90,13 @@ class PrefixTable:
         place = bisect_left(keys, key)
         del keys[place]
         del self._rows[run][place]
-        self._note_change(run, place, key)
+        self._invalidate_links(run, place, key)
         if keys:
             self._firsts[run] = keys[0]
         else:
             del self._firsts[run], self._keys[run], self._rows[run]
-        # Keys that nobody walks may point here for long; they must not keep a chain of the removed alive.
+        # Keys that are not walked again may refer to this one for long; without this they would keep a whole chain of
+        # removed prefixes in memory.
         prefix.parent = None
         self.size -= 1
 
@@ -104,7 +105,7 @@ class PrefixTable:
         prefix = self._floor(topic)
         while prefix is not None and not topic.startswith(prefix.key):
             prefix = self._parent(prefix)
-        # From the first that fits all do, so their keys need not be looked at.
+        # After the first match all parents match, so their keys need no comparison.
         while prefix is not None:
             parts.append(prefix.peers())
             prefix = self._parent(prefix)
@@ -121,10 +122,10 @@ class PrefixTable:
         return prefix.parent
 
     def _relink(self, prefix: Prefix) -> None:
-        """Find the parent again. Each floor that is no prefix shortens what the parent can be to what they share."""
+        """Compute the parent again. Each floor that is not a prefix limits the parent to the bytes that both share."""
         key = prefix.key
         parent: Prefix | None = None
-        # A parent is at most all but the last byte; so the empty key has none.
+        # A parent is at most all but the last byte; the empty key has none.
         size = len(key) - 1
         while size >= 0:
             start = key[:size]
@@ -135,8 +136,8 @@ class PrefixTable:
         prefix.parent = parent
         prefix.stamp = self._shape
 
-    def _note_change(self, run: int, place: int, key: bytes) -> None:
-        """Make every link doubtful if the key has descendants; they stand together, from this place on."""
+    def _invalidate_links(self, run: int, place: int, key: bytes) -> None:
+        """Invalidate all cached links if the key has descendants: those follow it directly, from this position on."""
         keys = self._keys[run]
         if place < len(keys):
             follower = keys[place]
@@ -168,7 +169,7 @@ class PrefixTable:
 
 
 def _shared(one: bytes, other: bytes) -> int:
-    """How many first bytes are the same."""
+    """The length of the common prefix."""
     size: i64 = min(len(one), len(other))
     place: i64 = 0
     while place < size and one[place] == other[place]:

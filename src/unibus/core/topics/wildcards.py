@@ -1,8 +1,8 @@
-"""Wildcard patterns in a tree of tokens, so that a topic meets only the patterns that agree with it so far.
+"""Wildcard patterns in a tree of tokens, so that a match visits only the patterns that agree with the topic so far.
 
-A branch stands for the tokens on the way to it. A match follows the topic token by token and keeps the branches that
-still agree: at each, the one of the same token and the one of `*`. What ends in `#` or `>` answers as it is passed.
-The grammar is in `unibus.core.topics.pattern`; patterns come here already checked.
+A branch represents the tokens on the path to it. A match follows the topic token by token and keeps the branches that
+still agree: for each, the branch of the same token and the branch of `*`. A pattern that ends in `#` or `>` matches
+when its branch is passed. `unibus.core.topics.pattern` has the grammar and has checked the patterns.
 """
 
 from typing import final
@@ -13,7 +13,7 @@ from unibus.core.topics.pattern import ONE_TOKEN, SEPARATOR, TAIL, TAIL_SOME
 
 @final
 class Wildcard(Interest):
-    """The interest in one wildcard pattern."""
+    """The subscribers of one wildcard pattern."""
 
     __slots__ = ("text",)
 
@@ -24,7 +24,8 @@ class Wildcard(Interest):
 
 @final
 class Branch:
-    """What may follow the same tokens. `here` ends at them, `tail` with `#`, `tail_some` with `>`."""
+    """The patterns that continue after the same tokens. `here` ends with them, `tail` with `#`, `tail_some` with
+    `>`."""
 
     __slots__ = ("here", "one", "tail", "tail_some", "words")
 
@@ -83,7 +84,7 @@ class Branch:
 
 @final
 class WildcardTree:
-    """All wildcard patterns that somebody wants."""
+    """All wildcard patterns that have a subscriber."""
 
     __slots__ = ("_root", "size")
 
@@ -126,12 +127,12 @@ class WildcardTree:
         self.size -= 1
 
     def match(self, topic: str, parts: list[tuple[int, ...]]) -> None:
-        """Append the peers of every pattern that fits the topic."""
+        """Append the peers of every pattern that matches the topic."""
         branches = [self._root]
         for token in topic.split(SEPARATOR):
             onward: list[Branch] = []
             for branch in branches:
-                # At least this token follows, so both tails fit.
+                # At least this token follows, so both tails match.
                 _take(branch.tail, parts)
                 _take(branch.tail_some, parts)
                 words = branch.words
@@ -147,7 +148,7 @@ class WildcardTree:
 
 
 def _steps(tokens: list[str]) -> list[str]:
-    """The tokens that lead to a branch: all, but not a tail."""
+    """The tokens that lead to a branch: all of them, but not a tail."""
     return tokens[:-1] if tokens[-1] in (TAIL, TAIL_SOME) else tokens[:]
 
 

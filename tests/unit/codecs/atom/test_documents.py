@@ -276,7 +276,7 @@ def test_null_values() -> None:
             "<Filter><Properties><KeyValueOfstringanyType><Key>k</Key></KeyValueOfstringanyType></Properties></Filter>",
             "no Value",
         ),
-        ("<Filter><Label><b/></Label></Filter>", "has elements in it"),
+        ("<Filter><Label><b/></Label></Filter>", "has child elements"),
     ],
 )
 def test_a_rule_that_is_refused(inner: str, what: str) -> None:
@@ -321,7 +321,7 @@ def test_a_bare_description_and_a_default_rule() -> None:
             b"<EnableDeadLetteringOnMessageExpiration>false</EnableDeadLetteringOnMessageExpiration></QueueDescription>",
             "twice",
         ),
-        (b"<QueueDescription><LockDuration><b/></LockDuration></QueueDescription>", "has elements in it"),
+        (b"<QueueDescription><LockDuration><b/></LockDuration></QueueDescription>", "has child elements"),
     ],
 )
 def test_documents_that_are_refused(data: bytes, what: str) -> None:

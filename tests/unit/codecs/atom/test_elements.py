@@ -1,4 +1,4 @@
-"""Reading XML: what is refused, and where."""
+"""Parsing XML: what is rejected, and at which position."""
 
 import pytest
 

@@ -63,7 +63,7 @@ def test_the_sdks_own_credentials_are_taken(path: str) -> None:
     resource = f"sb://{HOST}/{path}"
     by_name = ServiceBusSharedKeyCredential(ROOT.name, ROOT.primary_key).get_token(resource)
     by_azure = ServiceBusAzureNamedKeyTokenCredential(AzureNamedKeyCredential(ROOT.name, ROOT.secondary_key))
-    now_ns = time.time_ns()  # The SDK has only the real clock; its tokens live for an hour.
+    now_ns = time.time_ns()  # The SDK has only the real clock; its tokens are valid for an hour.
     for text in (by_name.token, by_azure.get_token(resource).token):
         assert access(hosts=[HOST]).check(text, Right.MANAGE, path, now_ns).claims.rule == ROOT.name
 

@@ -327,7 +327,7 @@ def test_a_wrong_name_or_key_is_refused_like_a_wrong_token(given: Credentials) -
     assert str(refusal(given)) == str(refusal(token("q1", STRANGER)))
 
 
-# The same work, whoever asks
+# The same work for every caller
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Our escapes are those of the standard library; reading is stricter."""
+"""Escaping agrees with the standard library; unescaping is stricter."""
 
 from urllib.parse import quote_plus, unquote_plus
 

@@ -1,4 +1,4 @@
-"""Authorization rules are checked data that keeps its keys to itself."""
+"""Authorization rules are checked data that never reveals its keys."""
 
 import base64
 import dataclasses
@@ -100,7 +100,7 @@ def test_at_most_twelve_rules_and_no_name_twice() -> None:
     assert checked_rules(twelve) == tuple(twelve)
     with pytest.raises(ConfigInvalid, match="13"):
         checked_rules([*twelve, rule("one-more", ALL, 99)])
-    with pytest.raises(ConfigInvalid, match="one name"):
+    with pytest.raises(ConfigInvalid, match="the same name"):
         checked_rules([rule("same", ALL, 1), rule("SAME", ALL, 2)])
 
 

@@ -34,7 +34,7 @@ def holds(text: str) -> bool:
 
 
 def meaningless(text: str) -> set[int]:
-    """The places where the case of a letter does not matter."""
+    """The positions where case does not matter."""
     places = {at for match in re.finditer(r"(?<=&skn=)[^&]*", text) for at in range(*match.span())}
     for value in re.finditer(r"(?<=&sig=)[^&]*", text):
         for escape in re.finditer(r"%(..)", value[0]):

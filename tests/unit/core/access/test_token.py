@@ -1,4 +1,4 @@
-"""Reading and making shared access signatures."""
+"""Parsing and signing shared access signatures."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The emulator's well-known key: exactly one constant beside the generated keys, and always marked as no secret."""
+"""The emulator's well-known key: exactly one constant besides the generated keys, and always marked as not secret."""
 
 import pytest
 

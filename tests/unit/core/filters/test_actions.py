@@ -1,4 +1,4 @@
-"""Rule actions: what SET and REMOVE do, statement after statement, and what they refuse."""
+"""Rule actions: what SET and REMOVE do, statement after statement, and what they reject."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -6,8 +6,9 @@ from uuid import UUID
 
 import pytest
 
+from tests.same_message import same_message
 from unibus.core.codec.codec import decode, encode
-from unibus.core.envelope.message import Message, same_message
+from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import Int32
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.errors import EvaluationError, FilterInvalid
@@ -137,13 +138,13 @@ def test_the_message_itself_stays_as_it_is() -> None:
 FAILURES = [
     ("SET a = 1 / 0", "divided by zero"),
     ("SET a = 1; SET sys.MessageId = NULL", "cannot be NULL"),
-    ("SET sys.Label = TRUE", "is text"),
+    ("SET sys.Label = TRUE", "must be text"),
     ("SET sys.MessageId = ''", "1 to 128"),
     ("SET sys.SessionId = long", "1 to 128"),
-    ("SET sys.TimeToLive = 5", "span of time"),
-    ("SET sys.TimeToLive = @negative", "span of time"),
+    ("SET sys.TimeToLive = 5", "positive time span"),
+    ("SET sys.TimeToLive = @negative", "positive time span"),
     ("SET sys.ScheduledEnqueueTimeUtc = 5", "instant"),
-    ("SET sys.ScheduledEnqueueTimeUtc = @early", "beyond the calendar"),
+    ("SET sys.ScheduledEnqueueTimeUtc = @early", "is out of range"),
     ("SET a = newid()", "new_id"),
     ("SET a = p('sys.Nope')", "no system property"),
 ]
@@ -217,7 +218,7 @@ def test_the_number_of_statements_is_bound() -> None:
     with pytest.raises(FilterInvalid, match="at most 32"):
         SqlRuleAction("; ".join(["REMOVE a"] * 33))
     assert len(SqlRuleAction("; ".join(["REMOVE a"] * 33), statements_max=40).statements) == 33
-    with pytest.raises(FilterInvalid, match="no mode"):
+    with pytest.raises(FilterInvalid, match="no filter mode"):
         SqlRuleAction("REMOVE a", mode="loose")
 
 

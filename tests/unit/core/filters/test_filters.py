@@ -1,4 +1,4 @@
-"""The four filters: what they take, what they refuse, and that nothing but EvaluationError comes out of `matches`."""
+"""The four filters: what they match, what they reject, and that `matches` raises nothing but EvaluationError."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -107,20 +107,20 @@ def test_a_lenient_correlation_filter() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: CorrelationFilter(), "without a property"),
+        (lambda: CorrelationFilter(), "has no property"),
         (lambda: CorrelationFilter(labl="x"), "did you mean label"),
         (lambda: CorrelationFilter(label="x", subject="y"), "two names"),
         (lambda: CorrelationFilter(color="x"), "properties="),
-        (lambda: CorrelationFilter(subject=5), "is text"),
+        (lambda: CorrelationFilter(subject=5), "must be text"),
         (lambda: CorrelationFilter(properties={"a": [1]}), "cannot be compared"),
-        (lambda: CorrelationFilter("x", mode="loose"), "no mode"),
-        (lambda: SqlFilter("a = 1", mode="loose"), "no mode"),
+        (lambda: CorrelationFilter("x", mode="loose"), "no filter mode"),
+        (lambda: SqlFilter("a = 1", mode="loose"), "no filter mode"),
         (lambda: SqlFilter("a = @x"), "no value for @x"),
         (lambda: SqlFilter("a = @limt", {"limit": 1}), "did you mean limit"),
-        (lambda: SqlFilter("a = @x", {"@x": 2**63}), "beyond 64 bits"),
+        (lambda: SqlFilter("a = @x", {"@x": 2**63}), "does not fit into 64 bits"),
         (lambda: SqlFilter("a = @x", {"@x": object()}), "cannot be compared"),
         (lambda: SqlFilter("a = @x", {"@x": 1, "X": 2}), "two values"),
-        (lambda: SqlFilter("a = @x", {5: 1}), "no text"),
+        (lambda: SqlFilter("a = @x", {5: 1}), "is not text"),
     ],
 )
 def test_what_a_filter_refuses(make: "object", words: str) -> None:

@@ -1,4 +1,4 @@
-"""The index asks few filters and answers as if it had asked all."""
+"""The index evaluates few filters, and its result is that of evaluating all."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal

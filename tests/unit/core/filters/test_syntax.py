@@ -1,4 +1,4 @@
-"""What is not in the language: each mistake is told with its place and with what to write instead."""
+"""Invalid filters: each error has the position of the mistake and says what to write instead."""
 
 import pickle
 

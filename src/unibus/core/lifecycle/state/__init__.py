@@ -1,1 +1,1 @@
-"""The state of one store in memory, and the only way in which it changes: by applying changes."""
+"""The state of one store in memory. It changes in one way only: by applying changes (apply.py)."""

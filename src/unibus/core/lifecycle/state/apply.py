@@ -1,8 +1,18 @@
 # mypyc: compiled
-"""Playing changes: the only way in which the state of a store changes.
+"""Applies changes to the state of a store: the only way in which the state changes.
 
-A command never touches the state itself. It notes changes here, one after the other; each is played at once and waits
-in the book's `fresh` until the store takes it to the journal. At open the journal's changes are played in the same way.
+    command ──record──▶ change ──▶ apply ──▶ state
+                          │
+                          └──▶ state.fresh, until the store writes it to the journal
+    journal ──replay──▶ change ──▶ apply ──▶ the same state
+
+A command never modifies the state itself. It records changes here, one after the other: each is applied at once, and
+stays in `state.fresh` until the store takes it for the journal. Recovery applies the changes of the journal by the same
+code, so the state after a crash is the state before it.
+
+`state.strict` is True if the journal continues the state exactly: then a change that does not fit is damage. It is
+False while a journal is replayed over a snapshot that is partly newer: then a change may be about a message that the
+snapshot no longer has, or may be in the snapshot already. Changes are absolute, so applying one again does not matter.
 """
 
 from typing import Final, TypeAlias
@@ -39,16 +49,16 @@ from unibus.core.lifecycle.state.changes import (
 )
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, StoredMessage
 from unibus.core.lifecycle.state.indexes import (
+    append_ready,
+    delete_empty_session,
     enter,
-    forget_session,
     leave,
-    line_up,
+    mark_unsaved,
     put,
     refresh_ready,
     remove,
     remove_all,
-    state_session,
-    touch,
+    set_session_state,
 )
 from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState, owner_name
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
@@ -70,18 +80,18 @@ _ENDS: Final = {
 _End: TypeAlias = Completed | Expired | DeadLettered | Cancelled | Routed | Purged | Moved
 
 
-def note(state: StoreState, change: Change) -> None:
-    """A command's decision: true from now on, and to be written."""
+def record(state: StoreState, change: Change) -> None:
+    """Apply a new change of a command, and queue it for the journal."""
     state.seq += 1
     state.weight += CHANGE_WEIGHT + weight_of_texts(change)
     state.fresh.append(change)
-    _play(state, change)
+    _apply(state, change)
 
 
-# The three that nearly every message sees, for commands that hold the message: without looking it up again.
+# The three changes of nearly every message, for commands that have the message already: without a second lookup.
 
 
-def note_sent(state: StoreState, entry: StoredMessage, key: str | None, at_ns: i64, visible_ns: i64) -> None:
+def record_sent(state: StoreState, entry: StoredMessage, key: str | None, at_ns: i64, visible_ns: i64) -> None:
     state.seq += 1
     state.weight += CHANGE_WEIGHT
     entry.entity.sent += 1
@@ -102,10 +112,10 @@ def note_sent(state: StoreState, entry: StoredMessage, key: str | None, at_ns: i
             hops=entry.hops,
         )
     )
-    _store(state, entry, key, at_ns, visible_ns)
+    _store_message(state, entry, key, at_ns, visible_ns)
 
 
-def note_delivered(
+def record_delivered(
     state: StoreState, entry: StoredMessage, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
 ) -> None:
     state.seq += 1
@@ -113,11 +123,11 @@ def note_delivered(
     entry.entity.delivered += 1
     change = Delivered(at_ns, entry.entity.number, entry.sequence, entry.who, count, token, until_ns, consumer)
     state.fresh.append(change)
-    _check(state, entry, "delivered")
+    _check_transition(state, entry, "delivered")
     _lock(state, entry, count, token, consumer, at_ns, until_ns)
 
 
-def note_completed(state: StoreState, entry: StoredMessage, count: i64, consumer: str, at_ns: i64) -> None:
+def record_completed(state: StoreState, entry: StoredMessage, count: i64, consumer: str, at_ns: i64) -> None:
     state.seq += 1
     state.weight += CHANGE_WEIGHT + len(consumer)
     entry.entity.completed += 1
@@ -125,114 +135,116 @@ def note_completed(state: StoreState, entry: StoredMessage, count: i64, consumer
     state.fresh.append(
         Completed(at_ns, entry.entity.number, entry.sequence, entry.who, count, entry.enqueued_ns, first_ns, consumer)
     )
-    _check(state, entry, "completed")
+    _check_transition(state, entry, "completed")
     leave(state, entry)
     remove(state, entry)
 
 
 def replay(state: StoreState, change: Change) -> None:
-    """A decision of the past, from the journal. Not strict, it may be about what is gone by now."""
+    """Apply a change from the journal. If the state is not strict, its entity may not exist any more."""
     state.seq += 1
     state.weight += CHANGE_WEIGHT
     if state.replayed_ns == 0:
         state.replayed_ns = change.at_ns
     if state.strict or change.entity in state.entities or isinstance(change, (Declared, Advanced)):
-        _play(state, change)
+        _apply(state, change)
     elif isinstance(change, Passed):
-        _carry(state, change)  # The entity is gone by now; what went on from it is not.
+        # The entity was deleted, but the copies that follow may be in other entities: they need the data.
+        _keep_shared_data(state, change)
 
 
-def _play(state: StoreState, change: Change) -> None:
+def _apply(state: StoreState, change: Change) -> None:
     # The most common first.
     if isinstance(change, Sent):
-        _sent(state, change)
+        _apply_sent(state, change)
     elif isinstance(change, Delivered):
-        _delivered(state, change)
+        _apply_delivered(state, change)
     elif isinstance(change, Completed):
-        _end(state, change, "completed")
+        _apply_end(state, change, "completed")
     elif isinstance(change, Copied):
-        _copied(state, change)
+        _apply_copied(state, change)
     elif isinstance(change, Passed):
-        _passed(state, change)
+        _apply_passed(state, change)
     elif isinstance(change, Returned):
-        _returned(state, change)
+        _apply_returned(state, change)
     elif isinstance(change, (Expired, DeadLettered, Cancelled, Routed, Purged, Moved)):
-        _end(state, change, _ENDS[type(change)])
+        _apply_end(state, change, _ENDS[type(change)])
     else:
-        _play_rare(state, change)
+        _apply_rare(state, change)
 
 
-def _play_rare(state: StoreState, change: Change) -> None:
+def _apply_rare(state: StoreState, change: Change) -> None:
     if isinstance(change, Activated):
-        _activated(state, change)
+        _apply_activated(state, change)
     elif isinstance(change, Renewed):
-        _renewed(state, change)
+        _apply_renewed(state, change)
     elif isinstance(change, Deferred):
-        _deferred(state, change)
+        _apply_deferred(state, change)
     elif isinstance(change, Declared):
-        _declared(state, change)
+        _apply_declared(state, change)
     elif isinstance(change, Dropped):
-        _dropped(state, change)
+        _apply_dropped(state, change)
     elif isinstance(change, Processed):
-        _entity(state, change.entity).mark_processed(change.key, change.at_ns)
+        _get_entity(state, change.entity).mark_processed(change.key, change.at_ns)
         if state.saves:
             state.unsaved_marks.append((change.entity, MARK_PROCESSED, change.key, change.at_ns))
     elif isinstance(change, (SessionTaken, SessionLeft, SessionStated)):
-        _session_changed(state, change)
+        _apply_session_change(state, change)
     elif isinstance(change, Advanced):
         state.positions[change.name] = change.position
         if change.name == CLOCK:
             cut_windows(state, change.at_ns)
     else:
-        assert isinstance(change, (Duplicated, Pruned, Forgotten))  # Only history cares.
+        assert isinstance(change, (Duplicated, Pruned, Forgotten))  # For history only: they do not change the state.
 
 
-def _sent(state: StoreState, change: Sent) -> None:
-    entry = StoredMessage(_entity(state, change.entity), change.sequence, change.who, change.priority, change.data)
+def _apply_sent(state: StoreState, change: Sent) -> None:
+    entity = _get_entity(state, change.entity)
+    entry = StoredMessage(entity, change.sequence, change.who, change.priority, change.data)
     entry.expires_ns = change.expires_ns
     entry.overlay = change.overlay
     entry.hops = change.hops
-    _store(state, entry, change.dedup_key, change.at_ns, change.visible_ns)
+    _store_message(state, entry, change.dedup_key, change.at_ns, change.visible_ns)
 
 
-def _store(state: StoreState, entry: StoredMessage, key: str | None, at_ns: i64, visible_ns: i64) -> None:
+def _store_message(state: StoreState, entry: StoredMessage, key: str | None, at_ns: i64, visible_ns: i64) -> None:
     entity = entry.entity
     state.weight += entry.size + (weight_of_ids(entry.who, key) if entry.has_ids or key is not None else 0)
     if entry.overlay is not None:
         state.weight += weight_of(entry.overlay)
     if key is not None:
-        _mark(state, entity, key, at_ns)
+        _record_dedup_key(state, entity, key, at_ns)
     if _is_new(state, entity, entry.sequence):
         entry.home_sequence = state.seq
         put(state, entity, entry, at_ns, visible_ns)
 
 
-def _mark(state: StoreState, entity: Entity, key: str, at_ns: int) -> None:
+def _record_dedup_key(state: StoreState, entity: Entity, key: str, at_ns: int) -> None:
     entity.mark(key, at_ns)
     if state.saves:
         state.unsaved_marks.append((entity.number, MARK_SENT, key, at_ns))
 
 
-def _passed(state: StoreState, change: Passed) -> None:
-    entity = _entity(state, change.entity)
+def _apply_passed(state: StoreState, change: Passed) -> None:
+    entity = _get_entity(state, change.entity)
     if change.dedup_key is not None:
-        _mark(state, entity, change.dedup_key, change.at_ns)
+        _record_dedup_key(state, entity, change.dedup_key, change.at_ns)
     if change.sequence > entity.sequence:
         entity.sequence = change.sequence
-    _carry(state, change)
+    _keep_shared_data(state, change)
 
 
-def _carry(state: StoreState, change: Passed) -> None:
+def _keep_shared_data(state: StoreState, change: Passed) -> None:
     if change.data:
         state.weight += len(change.data)
         state.carrier = state.seq
         state.carried = change.data
 
 
-def _copied(state: StoreState, change: Copied) -> None:
-    entity = _entity(state, change.entity)
+def _apply_copied(state: StoreState, change: Copied) -> None:
+    entity = _get_entity(state, change.entity)
     if change.dedup_key is not None:
-        _mark(state, entity, change.dedup_key, change.at_ns)
+        _record_dedup_key(state, entity, change.dedup_key, change.at_ns)
     if change.overlay is not None:
         state.weight += weight_of(change.overlay)
     if not _is_new(state, entity, change.sequence):
@@ -240,13 +252,13 @@ def _copied(state: StoreState, change: Copied) -> None:
     entry = StoredMessage(entity, change.sequence, change.who, change.priority, None)
     if change.back:
         if state.seq - change.back != state.carrier:
-            raise _damaged(f"the copy {entity.name!r} #{change.sequence} does not follow its data")
+            raise _damaged(f"the copy {entity.name!r} #{change.sequence} does not follow the record with its data")
         entry.data = state.carried
         entry.home_sequence = state.carrier
     else:
         source = state.entry(change.source_entity, change.source_sequence)
         if source is None:
-            _missing(state, entity, change.source_sequence, "copied")
+            _report_missing(state, entity, change.source_sequence, "copied")
             return
         entry.data = source.data
         entry.home_entity = source.home_entity
@@ -258,21 +270,21 @@ def _copied(state: StoreState, change: Copied) -> None:
 
 
 def _is_new(state: StoreState, entity: Entity, sequence: i64) -> bool:
-    """Every sequence is used once. One that is known already was played before, or is a snapshot's."""
+    """Every sequence is assigned once. A known one was applied before, or comes from a snapshot."""
     if sequence <= entity.sequence and state.strict:
         raise _damaged(f"{entity.name!r} #{sequence} appears twice in the journal")
     if sequence > entity.sequence:
         entity.sequence = sequence
     if sequence in entity.entries:
         if state.strict:
-            # Only a damaged file makes this possible. Without the error the message would be lost without a word.
+            # Only a damaged file makes this possible. Without the error the message would be lost silently.
             raise _damaged(f"{entity.name!r} #{sequence} is stored already")
         return False
     return True
 
 
-def _delivered(state: StoreState, change: Delivered) -> None:
-    entry = _moving(state, change.entity, change.sequence, "delivered")
+def _apply_delivered(state: StoreState, change: Delivered) -> None:
+    entry = _find_message(state, change.entity, change.sequence, "delivered")
     if entry is not None:
         _lock(state, entry, change.delivery_count, change.token, change.consumer, change.at_ns, change.until_ns)
 
@@ -281,7 +293,7 @@ def _lock(
     state: StoreState, entry: StoredMessage, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
 ) -> None:
     if entry.state == DEFERRED:
-        entry.was_deferred = True  # For good; and a replay over a newer row must not take it back.
+        entry.was_deferred = True  # Never reset: a replay over a newer row must not reset it either.
     leave(state, entry)
     entry.delivery_count = count
     entry.token = token
@@ -292,17 +304,17 @@ def _lock(
     enter(state, entry, LOCKED)
 
 
-def _renewed(state: StoreState, change: Renewed) -> None:
-    entry = _moving(state, change.entity, change.sequence, "renewed")
+def _apply_renewed(state: StoreState, change: Renewed) -> None:
+    entry = _find_message(state, change.entity, change.sequence, "renewed")
     if entry is not None:
         entry.due_ns = change.until_ns
-        # Mostly it is among the deadlines already, with an earlier one; not where the lock duration was lowered.
+        # Mostly the deadlines have an earlier entry already; not if the lock duration was shortened.
         if entry.session is None:
             state.due.add(entry, change.until_ns)
 
 
-def _returned(state: StoreState, change: Returned) -> None:
-    entry = _moving(state, change.entity, change.sequence, "returned")
+def _apply_returned(state: StoreState, change: Returned) -> None:
+    entry = _find_message(state, change.entity, change.sequence, "returned")
     if entry is None:
         return
     leave(state, entry)
@@ -318,37 +330,37 @@ def _returned(state: StoreState, change: Returned) -> None:
         enter(state, entry, SCHEDULED)
     else:
         enter(state, entry, ACTIVE)
-        entry.entity.waits_in(entry).put_back(entry)
+        entry.entity.ready_queue_of(entry).reinsert(entry)
 
 
-def _deferred(state: StoreState, change: Deferred) -> None:
-    entry = _moving(state, change.entity, change.sequence, "deferred")
+def _apply_deferred(state: StoreState, change: Deferred) -> None:
+    entry = _find_message(state, change.entity, change.sequence, "deferred")
     if entry is not None:
         leave(state, entry)
         if change.overlay is not None:
             state.weight += weight_of(change.overlay)
             entry.overlay = change.overlay
-        entry.was_deferred = True  # It is from here on; a replay over a newer row says so as well.
+        entry.was_deferred = True  # From here on; a replay over a newer row sets it as well.
         enter(state, entry, DEFERRED)
 
 
-def _activated(state: StoreState, change: Activated) -> None:
-    entity = _entity(state, change.entity)
+def _apply_activated(state: StoreState, change: Activated) -> None:
+    entity = _get_entity(state, change.entity)
     if change.new_sequence > entity.sequence:
         entity.sequence = change.new_sequence
-    entry = _moving(state, change.entity, change.sequence, "activated")
+    entry = _find_message(state, change.entity, change.sequence, "activated")
     if entry is None:
         return
     leave(state, entry)
     if change.new_sequence == change.sequence:
         entry.delayed = False
         enter(state, entry, ACTIVE)
-        entity.waits_in(entry).put_back(entry)
+        entity.ready_queue_of(entry).reinsert(entry)
         return
     if change.new_sequence in entity.entries:
-        remove(state, entry)  # A snapshot has brought its new identity already.
+        remove(state, entry)  # The snapshot has the message under its new sequence already.
         return
-    # Its old identity ends here, and a snapshot may have a row of it.
+    # The old sequence ends here, and a snapshot may have a row for it.
     del entity.entries[entry.sequence]
     if entry.saved:
         state.gone.append((entity.number, entry.sequence))
@@ -363,42 +375,41 @@ def _activated(state: StoreState, change: Activated) -> None:
     if entity.ordered:
         entity.place(entry)
     enter(state, entry, ACTIVE)
-    line_up(state, entry)
+    append_ready(state, entry)
 
 
-def _end(state: StoreState, change: _End, name: str) -> None:
-    entry = _moving(state, change.entity, change.sequence, name)
-    if entry is None:
-        return
-    leave(state, entry)
-    remove(state, entry)
+def _apply_end(state: StoreState, change: _End, name: str) -> None:
+    entry = _find_message(state, change.entity, change.sequence, name)
+    if entry is not None:
+        leave(state, entry)
+        remove(state, entry)
 
 
-def _moving(state: StoreState, entity: int, sequence: int, change: str) -> StoredMessage | None:
-    """The message that a change is about. None when it is gone already, which only a replay may find."""
-    owner = _entity(state, entity)
+def _find_message(state: StoreState, entity: int, sequence: int, change: str) -> StoredMessage | None:
+    """The message of a change. None if it does not exist any more, which only a replay that is not strict may find."""
+    owner = _get_entity(state, entity)
     entry = owner.entries.get(sequence)
     if entry is None:
-        _missing(state, owner, sequence, change)
+        _report_missing(state, owner, sequence, change)
         return None
-    _check(state, entry, change)
+    _check_transition(state, entry, change)
     return entry
 
 
-def _check(state: StoreState, entry: StoredMessage, change: str) -> None:
-    """Whether the table allows it. It will be another message after that, for the next snapshot too."""
+def _check_transition(state: StoreState, entry: StoredMessage, change: str) -> None:
+    """Raise if the table of states does not allow the change. Also marks the message for the next snapshot."""
     if not may(change, entry.state) and state.strict:
         raise _damaged(f"{entry.entity.name!r} #{entry.sequence} is {STATE_NAMES[entry.state]} and cannot be {change}")
-    touch(state, entry)
+    mark_unsaved(state, entry)
 
 
-def _missing(state: StoreState, entity: Entity, sequence: int, change: str) -> None:
+def _report_missing(state: StoreState, entity: Entity, sequence: int, change: str) -> None:
     if state.strict:
         raise _damaged(f"{entity.name!r} #{sequence} is {change} in the journal, but it does not exist")
 
 
-def _session_changed(state: StoreState, change: SessionTaken | SessionLeft | SessionStated) -> None:
-    entity = _entity(state, change.entity)
+def _apply_session_change(state: StoreState, change: SessionTaken | SessionLeft | SessionStated) -> None:
+    entity = _get_entity(state, change.entity)
     session = entity.session(change.session_id)
     entity.unsaved = True
     if isinstance(change, SessionTaken):
@@ -409,16 +420,15 @@ def _session_changed(state: StoreState, change: SessionTaken | SessionLeft | Ses
     elif isinstance(change, SessionLeft):
         session.token = None
         session.until_ns = 0
-        session.consumer = ""  # A snapshot does not keep it for a free session either.
+        session.consumer = ""  # A snapshot does not store it for an unlocked session either.
     else:
-        if change.state is not None:
-            state.weight += len(change.state)
-        state_session(entity, session, change.state, 0 if change.state is None else change.at_ns)
+        state.weight += len(change.state or b"")
+        set_session_state(entity, session, change.state, 0 if change.state is None else change.at_ns)
     refresh_ready(state, entity, session)
-    forget_session(state, entity, session)
+    delete_empty_session(state, entity, session)
 
 
-def _declared(state: StoreState, change: Declared) -> None:
+def _apply_declared(state: StoreState, change: Declared) -> None:
     state.weight += weight_of(change.settings)
     entity = state.entities.get(change.entity)
     if entity is not None:
@@ -426,9 +436,9 @@ def _declared(state: StoreState, change: Declared) -> None:
         entity.change_settings(change.settings)
         entity.unsaved = True
         entity.updated_ns = max(entity.updated_ns, change.at_ns)
-        state.note_idler(entity)
+        state.update_auto_deleted(entity)
         if entity.settings.status != before.status:
-            _stir(state, entity)
+            _wake_waiters(state, entity)
         if entity.topic is not None and not entity.settings.has_rules_of(before):
             state.routers.pop(entity.topic.number, None)
         return
@@ -437,15 +447,15 @@ def _declared(state: StoreState, change: Declared) -> None:
     state.add_entity(entity, change.sequence)
 
 
-def _stir(state: StoreState, entity: Entity) -> None:
-    """Its status has changed, and with it that of its dead letters: those who wait there have to know."""
+def _wake_waiters(state: StoreState, entity: Entity) -> None:
+    """The status has changed, also that of the dead-letter queue: wake the receivers that wait there."""
     for each in (entity, entity.dead):
         if each is not None and each.wakers:
             each.stirred = True
             state.woken.append(each)
 
 
-def _dropped(state: StoreState, change: Dropped) -> None:
+def _apply_dropped(state: StoreState, change: Dropped) -> None:
     entity = state.entities.get(change.entity)
     if entity is None:
         if state.strict:
@@ -456,8 +466,8 @@ def _dropped(state: StoreState, change: Dropped) -> None:
     entity.deleted = True
     del state.entities[change.entity]
     state.kinds[entity.kind] -= 1
-    state.forget_listings()
-    state.idlers.pop(entity.number, None)
+    state.clear_listings()
+    state.auto_deleted.pop(entity.number, None)
     for name in (entity.name, entity.name.casefold()):
         if state.names.get(name) is entity:
             del state.names[name]
@@ -474,10 +484,10 @@ def _dropped(state: StoreState, change: Dropped) -> None:
         state.woken.append(entity)
 
 
-def _entity(state: StoreState, number: int) -> Entity:
+def _get_entity(state: StoreState, number: int) -> Entity:
     found = state.entities.get(number)
     if found is None:
-        raise _damaged(f"the journal names entity {number}, which it never declared")
+        raise _damaged(f"the journal has a change of entity {number}, which was never declared")
     return found
 
 

@@ -1,13 +1,13 @@
-"""Every change that can happen to durable messages: what a journal holds, on one page.
+"""Every change that a store can record: the format of its journal, on one page.
 
-One change is one record of the journal and one event of history. Its place in the whole is its `seq`, which the journal
-counts; it is not part of the record. All values are absolute (a count, an instant, never "one more"), so that playing
-a change twice is the same as once.
+One change is one record of the journal and one event of history. Its position is its `seq`, which the journal counts;
+it is not part of the record. All values are absolute (a count, an instant, never "one more"), so that applying a change
+twice has the same effect as once.
 
-To change this page: only append, fields at the end of a record and with a default, tags never reused. Records are on
-disks. A record of a kind that is not known here is a store of a newer version.
+To change this page: only append records, add fields at the end of a record and with a default, and never reuse a tag.
+Records are on disk. A record of an unknown kind was written by a newer version.
 
-This file stays plain: msgspec makes the classes, at import, from their annotations.
+This file is not compiled: msgspec creates the classes, at import, from their annotations.
 """
 
 from typing import TypeAlias
@@ -15,13 +15,13 @@ from typing import TypeAlias
 import msgspec
 
 HeaderOverrides: TypeAlias = dict[str, object]
-"""Headers that a settlement put over those that were sent, with the tags of core/codec/wire.py."""
+"""Headers that replace or extend those of the sent message, set by settlements; with the tags of core/codec/wire.py."""
 
 Settings: TypeAlias = dict[str, str | int | float | bool | None]
 
 
 class MessageRef(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What every event of a message tells about it."""
+    """The identity of a message in every event about it."""
 
     message_id: str
     size: int
@@ -31,7 +31,7 @@ class MessageRef(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Sent(msgspec.Struct, array_like=True, gc=False, tag=1):
-    """A message was stored, to be delivered now or from `visible_ns` on. `data` is the encoded envelope.
+    """A message was stored: active, or scheduled for `visible_ns`. `data` is the encoded envelope.
 
     `hops` counts how often it was forwarded before; a store of an earlier version has 0 here.
     """
@@ -50,7 +50,8 @@ class Sent(msgspec.Struct, array_like=True, gc=False, tag=1):
 
 
 class Passed(msgspec.Struct, array_like=True, gc=False, tag=2):
-    """A message went through an entity that keeps none: a topic, or one that forwards. Copies may follow."""
+    """A message was routed through an entity that does not store it: a topic, or one that forwards. Copies may
+    follow."""
 
     at_ns: int
     entity: int
@@ -63,9 +64,9 @@ class Passed(msgspec.Struct, array_like=True, gc=False, tag=2):
 
 
 class Copied(msgspec.Struct, array_like=True, gc=False, tag=3):
-    """A message was stored whose data is elsewhere: in the record `back` places before, or in another entity.
+    """A message was stored whose data is elsewhere: in the record `back` positions before, or in another entity.
 
-    `dedup_key` is set where duplicate detection has to know it: it was forwarded to this entity.
+    `dedup_key` is set if it enters the dedup window: the message was forwarded to this entity.
     """
 
     at_ns: int
@@ -102,7 +103,7 @@ class Renewed(msgspec.Struct, array_like=True, gc=False, tag=5):
 
 
 class Returned(msgspec.Struct, array_like=True, gc=False, tag=6):
-    """The lock is over and the message is not settled: back to its place, or from `visible_ns` on."""
+    """The lock ended without a settlement: requeued at its position, at once or at `visible_ns`."""
 
     at_ns: int
     entity: int
@@ -124,7 +125,7 @@ class Deferred(msgspec.Struct, array_like=True, gc=False, tag=7):
 
 
 class Activated(msgspec.Struct, array_like=True, gc=False, tag=8):
-    """Its time has come. One that was scheduled gets a new place, one that was delayed keeps its own."""
+    """The message is active now. A scheduled one gets a new sequence, a delayed one keeps its own."""
 
     at_ns: int
     entity: int
@@ -162,7 +163,7 @@ class Expired(msgspec.Struct, array_like=True, gc=False, tag=11):
 
 
 class DeadLettered(msgspec.Struct, array_like=True, gc=False, tag=12):
-    """Gone from here. The copy in the dead-letter queue stands in the record before."""
+    """Removed from this entity. The copy in the dead-letter queue is in the record before."""
 
     at_ns: int
     entity: int
@@ -177,7 +178,8 @@ class DeadLettered(msgspec.Struct, array_like=True, gc=False, tag=12):
 
 
 class Routed(msgspec.Struct, array_like=True, gc=False, tag=13):
-    """A scheduled message of a topic or of an entity that forwards went on. Its copies stand in the records before."""
+    """A message that was stored in a topic, or in an entity that forwards, was routed on. Its copies are in the records
+    before."""
 
     at_ns: int
     entity: int
@@ -186,7 +188,7 @@ class Routed(msgspec.Struct, array_like=True, gc=False, tag=13):
 
 
 class Duplicated(msgspec.Struct, array_like=True, gc=False, tag=14):
-    """A send that was known already. Nothing was stored."""
+    """A send with a known dedup key. Nothing was stored."""
 
     at_ns: int
     entity: int
@@ -196,7 +198,7 @@ class Duplicated(msgspec.Struct, array_like=True, gc=False, tag=14):
 
 
 class SessionTaken(msgspec.Struct, array_like=True, gc=False, tag=15):
-    """Accepted, or its lock renewed."""
+    """A session was locked, or its lock was renewed."""
 
     at_ns: int
     entity: int
@@ -224,7 +226,7 @@ class SessionStated(msgspec.Struct, array_like=True, gc=False, tag=17):
 
 
 class Processed(msgspec.Struct, array_like=True, gc=False, tag=18):
-    """A consumer of the entity has had its effect for this key. Written in the batch that settles the message."""
+    """A consumer of the entity has processed this key. Written in the batch that settles the message."""
 
     at_ns: int
     entity: int
@@ -233,7 +235,7 @@ class Processed(msgspec.Struct, array_like=True, gc=False, tag=18):
 
 
 class Declared(msgspec.Struct, array_like=True, gc=False, tag=19):
-    """An entity was made or changed. `sequence` is the last one that its name ever used."""
+    """An entity was created or updated. `sequence` is the last one that was ever assigned under its name."""
 
     at_ns: int
     entity: int
@@ -254,7 +256,7 @@ class Dropped(msgspec.Struct, array_like=True, gc=False, tag=20):
 
 
 class Purged(msgspec.Struct, array_like=True, gc=False, tag=21):
-    """Removed by hand."""
+    """Discarded or purged by an operator."""
 
     at_ns: int
     entity: int
@@ -264,7 +266,7 @@ class Purged(msgspec.Struct, array_like=True, gc=False, tag=21):
 
 
 class Moved(msgspec.Struct, array_like=True, gc=False, tag=22):
-    """Gone from here, by hand or by a rule of recovery. The copies stand in the records before."""
+    """Moved to another entity by an operator or by a recovery rule. The copies are in the records before."""
 
     at_ns: int
     entity: int
@@ -277,7 +279,7 @@ class Moved(msgspec.Struct, array_like=True, gc=False, tag=22):
 
 
 class Advanced(msgspec.Struct, array_like=True, gc=False, tag=23):
-    """A named position went on, in the batch whose effect it stands for. No entity: both numbers are 0."""
+    """A named position advanced, in the batch whose progress it records. No entity: both numbers are 0."""
 
     at_ns: int
     entity: int
@@ -295,7 +297,7 @@ class Pruned(msgspec.Struct, array_like=True, gc=False, tag=24):
 
 
 class Forgotten(msgspec.Struct, array_like=True, gc=False, tag=25):
-    """The same for one message, which is gone already."""
+    """The same for one message, which does not exist any more."""
 
     at_ns: int
     entity: int
@@ -333,7 +335,7 @@ Change: TypeAlias = (
 
 
 class SavedEntry(msgspec.Struct, array_like=True, gc=False):
-    """A message as a snapshot keeps it, beside its data."""
+    """A message as a snapshot stores it, without its data."""
 
     who: MessageRef
     priority: int

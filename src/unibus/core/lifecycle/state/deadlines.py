@@ -1,9 +1,13 @@
 # mypyc: compiled
-"""What is due when: locks that end, messages that expire or become visible.
+"""The deadlines of a store: locks that expire, messages that expire or become active.
 
-Most deadlines never come: a lock is settled, a message is received long before its fourteen days are over. So what is
-far away only goes into a list for its stretch of time, and is put in exact order when that stretch begins. Nothing is
-ever removed early; what is no longer true is noticed when it is looked at, and swept when it is most of what is there.
+Most deadlines are never reached: a message is settled before its lock ends, and received long before its ttl. So a
+distant deadline is only appended to the list of its time slice (8.6 s), and sorted into a heap when that slice begins.
+Entries are never removed early: a stale entry is detected when it is popped, and a sweep removes all of them once they
+are the larger part.
+
+    _near   heap of (instant, count, item)     all slices up to `_opened`
+    _far    slice number -> unsorted items     `_stretches` is the heap of their numbers
 """
 
 import heapq
@@ -16,17 +20,17 @@ _STRETCH_BITS: Final = 33  # 8.6 s
 _SWEEP_MIN: Final = 4_096
 
 
-# Millions may wait: the cycle collector must not walk them (decision 0006).
+# Acyclic: there may be millions, and the cycle collector must not traverse them (decision 0006).
 @mypyc_attr(acyclic=True)
 class DeadlineItem:
-    """Something with a deadline of its own that may change at any time. The other two fields are those of Due."""
+    """An item with a deadline that may change at any time. The two fields belong to Deadlines."""
 
     def __init__(self) -> None:
-        self.timers: i64 = 0  # How often it stands there,
-        self.timed_ns: i64 = NEVER  # and the first of these times.
+        self.timers: i64 = 0  # How many entries it has there,
+        self.timed_ns: i64 = NEVER  # and the earliest of their times.
 
     def deadline_ns(self) -> i64:
-        """When something is due; 0 when nothing is."""
+        """The current deadline; 0 for none."""
         raise NotImplementedError
 
 
@@ -47,7 +51,7 @@ class Deadlines:
         return self._size
 
     def add(self, item: DeadlineItem, when_ns: i64) -> None:
-        """Look at the item at that time. One that will be looked at before anyway needs no second place."""
+        """Check the item at that time. An item that is checked earlier anyway needs no second entry."""
         if item.timed_ns <= when_ns:
             return
         item.timed_ns = when_ns
@@ -66,7 +70,7 @@ class Deadlines:
             items.append(item)
 
     def next_ns(self) -> i64:
-        """When to look again; NEVER when nothing is due at all. It may be early, never late."""
+        """When to call `pop` again; NEVER if there is no deadline. It may be too early, never too late."""
         first: i64 = NEVER
         if self._near:
             first = self._near[0][0]
@@ -77,7 +81,8 @@ class Deadlines:
         return first
 
     def pop(self, now_ns: i64) -> DeadlineItem | None:
-        """Something that is due by now, by the order of deadlines. What moved meanwhile is put in order again."""
+        """Remove and return an item that is due, in order of deadlines; None if none is. An item whose deadline was
+        moved is sorted in again."""
         while True:
             self._open(now_ns)
             if not self._near or self._near[0][0] > now_ns:
@@ -86,14 +91,14 @@ class Deadlines:
             when_ns: i64 = first[0]
             item = first[2]
             deadline_ns = self._taken(item)
-            # A later deadline waits for its turn even if it is over by now: others may come before it.
+            # An item whose deadline was moved is sorted in again even if it is due by now: others may be due before it.
             if deadline_ns and deadline_ns <= when_ns:
                 return item
             if deadline_ns:
                 self.add(item, deadline_ns)
 
     def _taken(self, item: DeadlineItem) -> i64:
-        """An item lost one of its places. Its deadline as of now."""
+        """Count an entry as removed. Returns the current deadline of its item."""
         self._size -= 1
         item.timers -= 1
         item.timed_ns = NEVER
@@ -103,21 +108,22 @@ class Deadlines:
         return deadline_ns
 
     def forget(self, item: DeadlineItem) -> None:
-        """It will never be due again. When most of what stands here is like that, it is swept out."""
+        """The item has no deadline any more: its entries are stale. If most entries are stale, sweep them."""
         self._stale += item.timers
         if self._stale > _SWEEP_MIN and self._stale * 2 > self._size:
             self._sweep()
 
     def forget_all(self, timers: i64) -> None:
-        """The same for many items that have so many places together: at most one sweep. (Each message calls `forget`,
-        so that has no call of this in it.)
+        """The same for many items that have so many entries together: at most one sweep. (`forget` does not call it,
+        because every message calls `forget`.)
         """
         self._stale += timers
         if self._stale > _SWEEP_MIN and self._stale * 2 > self._size:
             self._sweep()
 
     def _stays(self, item: DeadlineItem) -> bool:
-        """Whether it is due at all. If not, all of its places go; it may still come back, so it has to know that."""
+        """Whether the item has a deadline. If not, the sweep removes all of its entries, and its fields are reset,
+        because it may be added again."""
         if item.deadline_ns():
             return True
         item.timers = 0

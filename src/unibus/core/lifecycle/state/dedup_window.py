@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""Keys that were seen within a window of time: exact, without a bound on their number.
+"""The dedup window of an entity: the exact set of keys that were accepted within a time window, without a limit.
 
-A mark is part of the batch that it guards, so it is as durable as the message. Time never goes back here: the
-caller's `now` is monotonic. Between two runs it may have gone back; then the caller cuts the marks first.
+A key is recorded in the batch of its message, so it is as durable as the message. Time never goes back here: the
+caller's `now` is monotonic. Between two runs the clock may have been set back; then the caller first cuts the window.
 """
 
 from collections import deque
@@ -13,12 +13,12 @@ from mypy_extensions import i64
 
 @final
 class DedupWindow:
-    """`window_ns` counts from the instant of the mark. A mark is kept in memory until it is over, and no longer."""
+    """`window_ns` counts from when the key was added. Expired keys are removed by later additions."""
 
     def __init__(self, window_ns: int) -> None:
         self.window_ns: i64 = window_ns
         self._at: dict[str, int] = {}
-        # By instant, the earliest first. A key that was marked again is here twice: its earlier place has no meaning.
+        # By instant, the earliest first. A key that was added again is here twice: its earlier item has no meaning.
         self._order: deque[tuple[int, str]] = deque()
 
     def __len__(self) -> int:
@@ -29,18 +29,18 @@ class DedupWindow:
         return at_ns is not None and at_ns + self.window_ns > now_ns
 
     def add(self, key: str, now_ns: i64) -> None:
-        """Known from now on. A key that is known already keeps its instant: replaying changes nothing."""
+        """Add a key. A known key keeps its instant, so that replaying the change has no effect."""
         if not self.has(key, now_ns):
             self._at[key] = now_ns
             self._order.append((now_ns, key))
         self._clear(now_ns)
 
     def last_ns(self) -> int:
-        """The latest instant of a mark; 0 if there is none."""
+        """The latest instant at which a key was added; 0 if there is none."""
         return max(self._at.values(), default=0)
 
     def cut(self, now_ns: i64) -> list[str]:
-        """No mark is later than now. Gives the keys of those that were."""
+        """Set the instants that are later than now to now. Returns their keys."""
         later = [key for key, at_ns in self._at.items() if at_ns > now_ns]
         for key in later:
             self._at[key] = now_ns

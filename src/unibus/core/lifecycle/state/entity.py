@@ -1,7 +1,11 @@
 # mypyc: compiled
-"""What a store holds in memory: messages, their sessions, and the entities they are in.
+"""The messages, sessions and entities of a store in memory.
 
-A queue, a topic, a subscription and a dead-letter sub-queue are one class: all but the topic are queues.
+Queues, topics, subscriptions and dead-letter queues are one class, `Entity`: all but the topic are queues.
+
+    Entity ── entries: sequence -> StoredMessage
+       ├───── waiting: ReadyQueue         the active messages, in order of delivery
+       └───── sessions: id -> Session     each with its own ReadyQueue
 """
 
 from collections.abc import Callable
@@ -26,8 +30,8 @@ SUBSCRIPTION: Final = 3
 DEAD_LETTERS: Final = 4
 NAMESPACE: Final = 5
 NAMESPACE_NAME: Final = "$namespace"
-"""The one entity of its kind: it holds the settings of the whole store, such as the namespace's authorization rules.
-It is made by the first of them, and is in no listing."""
+"""The only entity of its kind: it has the settings of the whole store, such as the namespace's authorization rules. It
+is created with the first of them, and is in no listing."""
 
 KIND_NAMES: Final[dict[int, str]] = {
     QUEUE: "queue",
@@ -39,16 +43,16 @@ KIND_NAMES: Final[dict[int, str]] = {
 
 SUBSCRIPTIONS: Final = "Subscriptions"
 FOREVER_NS: Final = 100 * 365 * 24 * 3600 * 1_000_000_000
-"""How long the mark of a processed message is kept: longer than anybody redelivers it."""
+"""How long the key of a processed message is kept if its entity has no ttl: longer than any redelivery."""
 
 
 @final
 @mypyc_attr(acyclic=True)
 class StoredMessage(ReadyItem):
-    """`due_ns` is when a scheduled message becomes visible, or when a lock ends. All instants are wall time.
+    """`due_ns` is when a scheduled message becomes active, or when a lock ends. All instants are wall time.
 
-    `data` is the encoded envelope, None while it is only on disk. Its home there is the record `home_sequence` of the
-    journal, or, where `home_entity` is not 0, the snapshot's row (home_entity, home_sequence).
+    `data` is the encoded envelope, None while it is only on disk. There it is in the record `home_sequence` of the
+    journal, or, if `home_entity` is not 0, in the snapshot's row (home_entity, home_sequence).
     """
 
     def __init__(self, entity: "Entity", sequence: int, who: MessageRef, priority: int, data: bytes | None) -> None:
@@ -69,11 +73,11 @@ class StoredMessage(ReadyItem):
         self.session: Session | None = None
         self.consumer = ""
         self.overlay: HeaderOverrides | None = None
-        self.was_deferred = False  # Locked out of the deferred state: it goes back there.
-        self.delayed = False  # Scheduled by a return: it keeps its sequence.
-        self.saved = False  # The snapshot has a row of it.
-        self.unsaved = False  # It changed since.
-        self.has_ids = True  # False: its sender has chosen none beside the message id, and they need not be read.
+        self.was_deferred = False  # Deferred before it was locked: a return makes it deferred again.
+        self.delayed = False  # Scheduled by an abandon with a delay: it keeps its sequence.
+        self.saved = False  # The snapshot has a row for it.
+        self.unsaved = False  # It changed since the snapshot.
+        self.has_ids = True  # False: the message has no properties, so there is no id beside its own to read.
 
     def deadline_ns(self) -> i64:
         if self.state == ACTIVE:
@@ -85,7 +89,7 @@ class StoredMessage(ReadyItem):
         return 0
 
     def lock_ends_ns(self) -> i64:
-        """Inside of a session the session's lock is the lock."""
+        """In a session the lock of the session protects the message."""
         return self.due_ns if self.session is None else self.session.until_ns
 
     def as_saved(self) -> SavedEntry:
@@ -110,22 +114,22 @@ class StoredMessage(ReadyItem):
 @final
 @mypyc_attr(acyclic=True)
 class Session(DeadlineItem):
-    """The messages of one session wait here, by sequence alone. It is free while `token` is None."""
+    """One session: its messages, ready in order of sequence, and its lock. It is unlocked while `token` is None."""
 
     def __init__(self, entity: "Entity", session_id: str) -> None:
         super().__init__()
         self.entity = entity
         self.id = session_id
         self.waiting = ReadyQueue(False)
-        self.entries: dict[int, StoredMessage] = {}  # Its messages in whatever state, by sequence,
-        self.active: i64 = 0  # and how many of them wait.
+        self.entries: dict[int, StoredMessage] = {}  # Its messages in any state, by sequence,
+        self.active: i64 = 0  # and how many of them are active.
         self.locked: dict[bytes, StoredMessage] = {}
         self.state: bytes | None = None
-        self.stated_ns: i64 = 0  # When the state was set; 0 while there is none.
+        self.stated_ns: i64 = 0  # When the state was set; 0 without a state.
         self.token: bytes | None = None
         self.until_ns: i64 = 0
         self.consumer = ""
-        self.order: PeekOrder | None = None  # Kept once its messages were peeked at.
+        self.order: PeekOrder | None = None  # Created by the first peek, and then maintained.
 
     def deadline_ns(self) -> i64:
         return 0 if self.token is None else self.until_ns
@@ -139,44 +143,44 @@ class Session(DeadlineItem):
 
 @final
 class Entity:
-    """`number` is its name in the journal. The four counts add up to what is in `entries`."""
+    """`number` identifies it in the journal. The four counts add up to the number of `entries`."""
 
     def __init__(self, number: int, name: str, kind: int, settings: Settings) -> None:
         self.number: i64 = number
         self.name = name
         self.kind: i64 = kind
         self.settings = EntitySettings(settings)
-        self.sequence: i64 = 0  # The last one given.
+        self.sequence: i64 = 0  # The last one assigned.
         self.entries: dict[int, StoredMessage] = {}
         self.waiting = ReadyQueue(self.settings.by_priority)
         self.sessions: dict[str, Session] = {}
-        self.ready: dict[str, Session] = {}  # Free sessions with messages, in the order in which they became so.
+        self.ready: dict[str, Session] = {}  # Unlocked sessions with active messages, in the order they became so.
         self.marks: DedupWindow | None = None
         self.processed: DedupWindow | None = None
         self.topic: Entity | None = None
         self.subscriptions: list[Entity] = []
         self.dead: Entity | None = None
-        self.owner: Entity | None = None  # Of a dead-letter queue: the entity that it goes with.
+        self.owner: Entity | None = None  # For a dead-letter queue: the entity that it belongs to.
         self.active: i64 = 0
         self.locked: i64 = 0
         self.scheduled: i64 = 0
         self.deferred: i64 = 0
         self.size_bytes: i64 = 0
         self.deleted = False
-        self.stirred = False  # Its status has changed: whoever waits looks again, and is told.
+        self.stirred = False  # Its status has changed: wake all waiting receivers, so that they see the error.
         self.unsaved = True
-        self.created_ns: i64 = 0  # 0: nobody wrote it down.
+        self.created_ns: i64 = 0  # 0: unknown.
         self.updated_ns: i64 = 0
         self.accessed_ns: i64 = 0  # Since the store was opened.
-        self._rules: RuleSet | None = None  # Read when they are needed, and kept for the next ones.
-        self.wakers: list[Callable[[], None]] = []  # Who waits for a message, first come first served.
-        # What `entries` cannot do: begin anywhere, and skip what is gone from its front. Kept from the first use on.
+        self._rules: RuleSet | None = None  # Compiled when needed; the next set reuses unchanged rules.
+        self.wakers: list[Callable[[], None]] = []  # Of waiting receivers, first come first served.
+        # What the dict `entries` cannot do: start at any key, and skip removed keys at its front. Created on first use.
         self.order: PeekOrder | None = None
         self.session_lists: SessionLists | None = None
-        self.ordered = False  # Whether a new message has to be placed in any of these.
+        self.ordered = False  # Whether a new message has to be added to any of these.
         self._oldest: StoredMessage | None = None
-        self._searched: i64 = -1  # Up to here every message is gone or only scheduled, but for the oldest.
-        # Since the process began; never stored, and untouched by a replay: only decisions count here.
+        self._searched: i64 = -1  # Up to this sequence every message but the oldest is removed or scheduled.
+        # Counters since the process started: never stored, and not incremented by a replay.
         self.sent: i64 = 0
         self.delivered: i64 = 0
         self.completed: i64 = 0
@@ -188,11 +192,11 @@ class Entity:
         return self.kind != TOPIC
 
     def receives(self) -> bool:
-        """Whether anybody may receive from it now. A dead-letter queue follows its entity."""
+        """Whether its status allows receiving. A dead-letter queue follows its entity."""
         return self.settings.receives and (self.owner is None or self.owner.settings.receives)
 
     def used(self, now_ns: i64) -> None:
-        """Somebody sends to it, receives from it, looks into it, or sets it up. What it belongs to is used with it."""
+        """Record a use: a send, a receive, a peek or a change of its settings. Its topic or owner is used with it."""
         self.accessed_ns = now_ns
         if self.topic is not None:
             self.topic.accessed_ns = now_ns
@@ -200,11 +204,11 @@ class Entity:
             self.owner.used(now_ns)
 
     def idle_at_ns(self, since_ns: i64, now_ns: i64) -> i64:
-        """When it will have been idle for long enough to be deleted. Who waits for its messages uses it, too.
+        """When it will have been idle long enough to be deleted. A waiting receiver counts as a use, too.
 
-        `since_ns` is when the counting began: before that nobody knows.
+        `since_ns` is when the counting began: earlier uses are unknown.
         """
-        # Forwarding is as good as a receiver.
+        # Forwarding counts as a receiver.
         dead_in_use = self.dead is not None and self.dead._is_in_use()
         parts_in_use = dead_in_use or any([each._is_in_use() for each in self.subscriptions])
         if self.settings.forward_to or self._is_in_use() or parts_in_use:
@@ -216,12 +220,12 @@ class Entity:
             return True
         return any([session.token is not None for session in self.sessions.values()])
 
-    def waits_in(self, entry: StoredMessage) -> ReadyQueue:
-        """Where the message stands in line."""
+    def ready_queue_of(self, entry: StoredMessage) -> ReadyQueue:
+        """The ready queue of the message: that of its session, or of the entity."""
         return self.waiting if entry.session is None else entry.session.waiting
 
     def session_of(self, entry: StoredMessage) -> Session | None:
-        """The session that the message belongs to; made when it is the first one."""
+        """The session of the message, created with its first message; None if the entity has no sessions."""
         if not self.settings.requires_session or self.kind == DEAD_LETTERS:
             return None
         session_id = entry.who.session_id
@@ -235,12 +239,12 @@ class Entity:
         return found
 
     def page(self, from_sequence: i64, count: int) -> list[StoredMessage]:
-        """Up to `count` messages in order of sequence, in whatever state, from that one on."""
+        """Up to `count` messages in any state, in order of sequence, from that one on."""
         order = self._ordered()
         return [self.entries[sequence] for sequence in order.page(self.entries, from_sequence, count)]
 
     def session_page(self, session_id: str, from_sequence: i64, count: int) -> list[StoredMessage]:
-        """The same for the messages of one session. The first call costs what this session holds, not the entity."""
+        """The same for one session. The cost of the first call grows with the session, not with the entity."""
         session = self.sessions.get(session_id)
         if session is None:
             return []
@@ -252,7 +256,7 @@ class Entity:
         return [session.entries[sequence] for sequence in order.page(session.entries, from_sequence, count)]
 
     def listed_sessions(self) -> SessionLists:
-        """Kept from the first call on."""
+        """The sorted session ids. Created by the first call, and then maintained."""
         lists = self.session_lists
         if lists is None:
             stated = {session.id: int(session.stated_ns) for session in self.sessions.values() if session.stated_ns}
@@ -261,9 +265,9 @@ class Entity:
         return lists
 
     def oldest_ns(self) -> i64:
-        """When the first message that was enqueued was so; 0 without any. A scheduled message is not enqueued yet.
+        """When the oldest message was enqueued; 0 without any. A scheduled message is not enqueued yet.
 
-        Found once: a sequence before the found one is scheduled, and gets a later sequence when it becomes visible.
+        Searched once: a message before the found one is scheduled, and gets a higher sequence when it becomes active.
         """
         if not self.active and not self.locked and not self.deferred and not self.scheduled:
             return 0
@@ -290,8 +294,8 @@ class Entity:
         return order
 
     def place(self, entry: StoredMessage) -> None:
-        """A message has got its sequence, the highest so far: at the end of every order that is kept."""
-        if entry.sequence <= self._searched:  # As `PeekOrder.append` says.
+        """Append a message with a new sequence, the highest so far, to every order that is maintained."""
+        if entry.sequence <= self._searched:  # Only in a reader: see `PeekOrder.append`.
             self._searched = entry.sequence - 1
             self._oldest = None
         order = self.order
@@ -324,7 +328,7 @@ class Entity:
         return self.processed is not None and self.processed.has(key, now_ns)
 
     def rule_set(self, new_id: Draw | None) -> RuleSet:
-        """The rules of a subscription. `new_id` draws what a rule's newid() gives."""
+        """The rules of a subscription. `new_id` draws the value of newid() in a rule."""
         text = self.settings.rules or None
         mode = self.settings.filter_mode
         found = self._rules
@@ -334,7 +338,8 @@ class Entity:
         return found
 
     def release(self) -> None:
-        """Forget everything that knows this entity. The cycle collector does not look into messages, nor sessions."""
+        """Drop every reference back to this entity. The cycle collector does not traverse messages and sessions, so it
+        could not free them."""
         self.entries = {}
         self.order = None
         self._oldest = None
@@ -362,12 +367,12 @@ class Entity:
             entry = self.waiting.pop()
             if entry is None:
                 break
-            moved.put_back(entry)
+            moved.reinsert(entry)
         self.waiting = moved
 
 
 def lock_ns_of(entity: Entity) -> i64:
-    """For how long its messages are locked. A dead-letter queue takes the lock duration of its entity."""
+    """The lock duration of its messages. A dead-letter queue has the lock duration of its entity."""
     owner = entity.owner
     if owner is None or "lock_duration" in entity.settings.given:
         return entity.settings.lock_ns
@@ -375,7 +380,7 @@ def lock_ns_of(entity: Entity) -> i64:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether the name is one that only an entity of another can have: a subscription, a dead-letter queue."""
+    """Whether only a part of another entity may have this name: a subscription, a dead-letter queue."""
     parts = name.casefold().split("/")
     return any([part.startswith("$") or part == "subscriptions" for part in parts])
 

@@ -1,5 +1,9 @@
 # mypyc: compiled
-"""Where a message stands: the counts, the line and the deadlines, which follow its state."""
+"""The indexes that follow the state of a message: counts, ready queues, sessions, lock tokens and deadlines.
+
+`leave` removes a message from the indexes of its current state, `enter` adds it to those of a new one. Every change of
+state calls both, so that the invariants of invariants.py hold between two commands.
+"""
 
 from mypy_extensions import i64
 
@@ -19,29 +23,30 @@ def put(state: StoreState, entity: Entity, entry: StoredMessage, at_ns: int, vis
         elif state.replaying:
             entry.data = None
         else:
-            # Nobody can read it from the journal before it was written.
+            # Beyond the memory budget, but the journal does not have it yet: release the data after the write.
             state.held_bytes += size
             state.to_shed.append(entry)
     _join_session(state, entity, entry)
     if entity.ordered:
         entity.place(entry)
-    touch(state, entry)
+    mark_unsaved(state, entry)
     if visible_ns:
         entry.due_ns = visible_ns
         enter(state, entry, SCHEDULED)
     else:
         entry.enqueued_ns = at_ns
         enter(state, entry, ACTIVE)
-        line_up(state, entry)
+        append_ready(state, entry)
 
 
-def line_up(state: StoreState, entry: StoredMessage) -> None:
-    """At the end of the line; but a snapshot may have brought some that come after it."""
-    waiting = entry.entity.waits_in(entry)
+def append_ready(state: StoreState, entry: StoredMessage) -> None:
+    """Append a message to its ready queue. If not strict, a snapshot may have messages with higher sequences there
+    already, so it is inserted by its position."""
+    ready = entry.entity.ready_queue_of(entry)
     if state.strict:
-        waiting.push(entry)
+        ready.push(entry)
     else:
-        waiting.put_back(entry)
+        ready.reinsert(entry)
 
 
 def _join_session(state: StoreState, entity: Entity, entry: StoredMessage) -> None:
@@ -50,13 +55,13 @@ def _join_session(state: StoreState, entity: Entity, entry: StoredMessage) -> No
         session.entries[entry.sequence] = entry
         entry.session = session
         if len(session.entries) == 1:
-            _relist(entity, session)
+            _update_session_lists(entity, session)
 
 
-def _relist(entity: Entity, session: Session) -> None:
-    """Its first message came, or its last one went."""
+def _update_session_lists(entity: Entity, session: Session) -> None:
+    """The session has its first message, or lost its last one: a list of sessions may change."""
     if entity.session_lists is not None:
-        entity.session_lists.note(session.id, session.is_listed())
+        entity.session_lists.update(session.id, session.is_listed())
 
 
 def remove(state: StoreState, entry: StoredMessage) -> None:
@@ -73,13 +78,14 @@ def remove(state: StoreState, entry: StoredMessage) -> None:
     if session is not None:
         del session.entries[entry.sequence]
         if not session.entries:
-            _relist(entity, session)
-            forget_session(state, entity, session)
+            _update_session_lists(entity, session)
+            delete_empty_session(state, entity, session)
     state.due.forget(entry)
 
 
 def remove_all(state: StoreState, entity: Entity) -> None:
-    """The messages of an entity that is deleted. Its counts, lines and sessions go with it: none is kept in order."""
+    """Remove all messages of an entity that is deleted. Its counts, queues and sessions are deleted with it, so they
+    are not updated one by one."""
     timers: i64 = 0
     tokens = state.tokens
     for entry in entity.entries.values():
@@ -95,21 +101,21 @@ def remove_all(state: StoreState, entity: Entity) -> None:
             state.gone.append((entity.number, entry.sequence))
         timers += entry.timers
     for session in entity.sessions.values():
-        session.token = None  # Else its lock would end some day, in an entity that does not exist any more.
+        session.token = None  # Else its deadline would be run for an entity that does not exist any more.
         timers += session.timers
     state.due.forget_all(timers)
     entity.release()
 
 
-def state_session(entity: Entity, session: Session, state: bytes | None, stated_ns: i64) -> None:
+def set_session_state(entity: Entity, session: Session, state: bytes | None, stated_ns: i64) -> None:
     session.state = state
     session.stated_ns = stated_ns
     if entity.session_lists is not None:
-        entity.session_lists.note_state(session.id, stated_ns)
-        entity.session_lists.note(session.id, session.is_listed())
+        entity.session_lists.update_state(session.id, stated_ns)
+        entity.session_lists.update(session.id, session.is_listed())
 
 
-def touch(state: StoreState, entry: StoredMessage) -> None:
+def mark_unsaved(state: StoreState, entry: StoredMessage) -> None:
     if state.saves and not entry.unsaved:
         entry.unsaved = True
         state.unsaved.append(entry)
@@ -153,7 +159,7 @@ def enter(state: StoreState, entry: StoredMessage, message_state: i64) -> None:
         entity.locked += 1
         token = entry.token
         tokens = state.tokens
-        if tokens is not None and token:  # An import writes a delivery without one, and ends it in the same batch.
+        if tokens is not None and token:  # An import records a delivery without a token, and ends it in the same batch.
             tokens[token] = entry
         if entry.session is not None and token is not None:
             entry.session.locked[token] = entry
@@ -176,14 +182,14 @@ def refresh_ready(state: StoreState, entity: Entity, session: Session) -> None:
         entity.ready.pop(session.id, None)
 
 
-def forget_session(state: StoreState, entity: Entity, session: Session) -> None:
-    """A session without messages, state and lock says nothing any more."""
+def delete_empty_session(state: StoreState, entity: Entity, session: Session) -> None:
+    """Delete a session without messages, state and lock: nothing of it has to be stored."""
     if not session.entries and session.state is None and session.token is None:
         entity.sessions.pop(session.id, None)
 
 
 def restore(state: StoreState, entity: Entity, sequence: int, saved: SavedEntry) -> StoredMessage:
-    """A message from a snapshot, in the order of sequences. Its data stays on disk."""
+    """Add a message from a snapshot. Called in order of sequences. Its data stays on disk until it is delivered."""
     entry = StoredMessage(entity, sequence, saved.who, saved.priority, None)
     entry.delivery_count = saved.delivery_count
     entry.expires_ns = saved.expires_ns
@@ -204,13 +210,13 @@ def restore(state: StoreState, entity: Entity, sequence: int, saved: SavedEntry)
     _join_session(state, entity, entry)
     enter(state, entry, saved.state)
     if saved.state == ACTIVE:
-        entity.waits_in(entry).push(entry)
+        entity.ready_queue_of(entry).push(entry)
     return entry
 
 
 def restore_session(state: StoreState, entity: Entity, saved: SavedSession) -> None:
     session = entity.session(saved.session_id)
-    state_session(entity, session, saved.state, saved.stated_ns)
+    set_session_state(entity, session, saved.state, saved.stated_ns)
     session.token = saved.token
     session.until_ns = saved.until_ns
     session.consumer = saved.consumer

@@ -1,5 +1,5 @@
 # mypyc: compiled
-"""Headers that were put over those that a message was sent with: by settlements, and by its death."""
+"""Applies header overrides, which settlements and dead-lettering set, to the headers of a message."""
 
 from unibus.core.codec.wire import untagged
 from unibus.core.envelope.fields import checked_headers

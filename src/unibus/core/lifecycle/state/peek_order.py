@@ -1,15 +1,15 @@
 # mypyc: compiled
-"""The sequences of an entity's messages in order, for those who begin in the middle: peek, and the oldest message.
+"""The sequences of an entity's messages in order, for readers that start in the middle: peek, and the oldest message.
 
-The messages are in a dict, in order of their sequences: a sequence is given once, and always the next one. A dict
-cannot begin at a key, and walks over what was removed from its front. So the first peek makes a list of the sequences,
-which grows with the entity from then on:
+The messages are in a dict, in order of their sequences: each sequence is assigned once, in ascending order. A dict
+cannot be iterated from a key, and iterates over the slots of removed keys at its front. So the first peek creates a
+list of the sequences, which is maintained from then on:
 
-    sequences   3 4 7 8 9 12        ascending; may hold some whose message is gone
-    page        bisect to the first, skip what is gone and remove it from the list, take `count`
+    sequences   3 4 7 8 9 12        ascending; some may have no message any more
+    page        bisect to the first, skip and remove those without a message, take `count`
 
-Nothing is done when a message goes: the page that meets it removes it, and `compact` drops all of them when they are
-the larger part. An entity that is never looked into has no list.
+Removing a message does not change the list: the next page over it does, and `compact` does when most are stale. An
+entity that is never peeked at has no list.
 """
 
 from bisect import bisect_left, insort
@@ -23,17 +23,17 @@ _SLACK: Final = 1_024
 
 @final
 class PeekOrder:
-    """`entries` in its methods tells which sequences still have a message."""
+    """The argument `entries` of its methods has the sequences that have a message."""
 
     def __init__(self, sequences: list[int]) -> None:
         self.sequences = sequences
-        self.is_wasteful = False  # More than half of a long list is gone.
+        self.is_wasteful = False  # More than half of a long list is stale.
 
     def append(self, sequence: int, held: i64) -> None:
-        """A new sequence, above all others; `held` is how many messages there are."""
+        """Append a new sequence, above all others; `held` is the number of messages."""
         sequences = self.sequences
         if sequences and sequence < sequences[-1]:
-            insort(sequences, sequence)  # Only in a reader that plays the log over a snapshot that is partly newer.
+            insort(sequences, sequence)  # Only in a reader that replays the log over a snapshot that is partly newer.
         else:
             sequences.append(sequence)
         self.is_wasteful = len(self.sequences) > 2 * held + _SLACK
@@ -54,9 +54,9 @@ class PeekOrder:
                 found.append(sequence)
             at += 1
         if at - begin > len(found):
-            sequences[begin:at] = found  # Once per message that is gone: the next page does not meet it again.
+            sequences[begin:at] = found  # The next page does not visit the stale ones again.
         return found
 
     def index_after(self, sequence: int) -> int:
-        """Where in `sequences` those after that one begin."""
+        """The index in `sequences` of the first one after the given one."""
         return bisect_left(self.sequences, sequence + 1)

@@ -1,9 +1,10 @@
 # mypyc: compiled
-"""The messages that wait in one queue or one session, in the order in which they are handed out.
+"""The active messages of one queue or one session, in the order of delivery.
 
-Strictly by (priority, sequence), or by sequence alone. New messages come in order of sequence, so each level is a
-plain queue; the few that come back keep their place through a heap of their own. A message may stand here although it
-is no longer active: it is skipped when it is reached. It may also stand here twice; the first that is reached counts.
+Strictly by (priority, sequence), or by sequence alone. New messages are pushed in order of sequence, so each priority
+is a plain queue. Requeued messages are few, and keep their position through a heap. A message may be here although it
+is not active any more: it is stale, and skipped when it is reached. It may also be here twice: the first one that is
+reached is delivered, and then the second is stale.
 """
 
 import heapq
@@ -19,7 +20,7 @@ from unibus.core.lifecycle.state.states import ACTIVE
 
 @mypyc_attr(acyclic=True)
 class ReadyItem(DeadlineItem):
-    """What can stand in a line: it has a place, and a state that tells whether it still waits."""
+    """An item of a ready queue: it has a position, and a state that says whether it is still active."""
 
     def __init__(self, sequence: int, priority: int) -> None:
         super().__init__()
@@ -33,11 +34,11 @@ class ReadyQueue:
     def __init__(self, by_priority: bool) -> None:
         self.by_priority = by_priority
         self._levels: dict[int, deque[ReadyItem]] = {}
-        self._order: list[int] = []  # The levels that have messages, most urgent first.
+        self._order: list[int] = []  # The levels that have messages, the most urgent first.
         self._returned: list[tuple[int, int, ReadyItem]] = []
 
     def push(self, entry: ReadyItem) -> None:
-        """A message whose sequence is higher than that of every other that was pushed."""
+        """Append a message whose sequence is higher than that of every other one that was pushed."""
         level = entry.priority if self.by_priority else 0
         queue = self._levels.get(level)
         if queue is None:
@@ -47,13 +48,13 @@ class ReadyQueue:
             insort(self._order, level)
         queue.append(entry)
 
-    def put_back(self, entry: ReadyItem) -> None:
-        """A message that was here before: to its own place."""
+    def reinsert(self, entry: ReadyItem) -> None:
+        """Insert a message that was here before, at its own position."""
         level = entry.priority if self.by_priority else 0
         heapq.heappush(self._returned, (level, entry.sequence, entry))
 
     def first(self) -> ReadyItem | None:
-        """The next message, which stays. What is stale before it goes."""
+        """The next message, without removing it. Removes stale ones before it."""
         fresh = self._first_fresh()
         while self._returned and self._returned[0][2].state != ACTIVE:
             heapq.heappop(self._returned)
@@ -75,9 +76,9 @@ class ReadyQueue:
         return entry
 
     def count_before(self, priority: i64, sequence: i64, at_most: i64) -> i64:
-        """How many precede this place: 0 if and only if none does, else roughly.
+        """How many messages precede this position: 0 if and only if none does, else an estimate.
 
-        Only whole levels are counted, stale messages included: to count exactly would take time for each of them.
+        Only whole levels are counted, including stale messages: an exact count would visit each of them.
         """
         first = self.first()
         if first is None:
@@ -114,12 +115,12 @@ class ReadyQueue:
             self._order.pop(0)
 
     def items(self) -> list[ReadyItem]:
-        """All that have a place here, stale ones included. For checks."""
+        """All items, including stale ones. For checks."""
         returned = [each[2] for each in self._returned]
         return [each for queue in self._levels.values() for each in queue] + returned
 
     def held(self) -> i64:
-        """Places in use, stale ones included."""
+        """The number of items, including stale ones."""
         size: i64 = len(self._returned)
         for queue in self._levels.values():
             size += len(queue)

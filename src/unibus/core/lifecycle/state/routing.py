@@ -1,9 +1,9 @@
 # mypyc: compiled
-"""From a message of a topic to the subscriptions that get it.
+"""Routes a message of a topic to the matching subscriptions.
 
-A message that any rule of a subscription takes is stored there once; and once more for each of these rules that has an
-action, as the action makes it. Where a rule has no answer for a message, the subscription gets it as a dead letter,
-unless it was told to do without.
+If any rule without an action matches, a subscription gets the message once. For each matching rule with an action it
+gets another copy, changed by the action. If a rule cannot be evaluated for a message, the message is dead-lettered in
+the subscription, unless its setting `dead_letter_on_filter_error` is off.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from unibus.errors import EvaluationError
 
 @final
 class Arrival:
-    """A subscription that gets a message: as it is, as an action made it (`message`), or as a dead letter (`error`)."""
+    """A subscription that gets a message: unchanged, changed by an action (`message`), or dead-lettered (`error`)."""
 
     def __init__(self, entity: Entity, message: Message | None = None, error: str = "") -> None:
         self.entity = entity
@@ -28,7 +28,7 @@ class Arrival:
 
 
 class FilterWatch(Protocol):
-    """Measures how long the filters of a topic take for one message. It brings the clock: core has none."""
+    """Measures how long the filters of a topic take for one message. It has the clock: core has none."""
 
     def now_ns(self) -> int: ...
 
@@ -36,7 +36,7 @@ class FilterWatch(Protocol):
 
 
 @final
-class _Place:
+class _RouteRule:
     def __init__(self, entity: Entity, rule: Rule) -> None:
         self.entity = entity
         self.rule = rule
@@ -44,7 +44,7 @@ class _Place:
 
 @final
 class Router:
-    """Made of the subscriptions of a topic as they are now. When one of them changes, another one is made."""
+    """Built from the current subscriptions of a topic, and immutable. When one of them changes, a new one is built."""
 
     def __init__(
         self, subscriptions: Sequence[Entity], new_id: Draw | None, topic: str = "", watch: FilterWatch | None = None
@@ -53,12 +53,12 @@ class Router:
         self._watch = watch
         self.subscriptions = list(subscriptions)
         self.takes_all = True
-        places: list[tuple[object, _Place]] = []
+        places: list[tuple[object, _RouteRule]] = []
         for entity in subscriptions:
             rules = entity.rule_set(new_id).rules
             if len(rules) != 1 or not rules[0].takes_all():
                 self.takes_all = False
-            places += [(None, _Place(entity, rule)) for rule in rules]
+            places += [(None, _RouteRule(entity, rule)) for rule in rules]
         self._index: FilterIndex | None = None
         if not self.takes_all:
             self._index = FilterIndex([(place, place.rule.condition) for _, place in places])
@@ -81,7 +81,7 @@ def _arrivals(index: FilterIndex, message: Message) -> list[Arrival]:
     found: list[Arrival] = []
     whole: set[Entity] = set()
     for key in selection.matched:
-        assert isinstance(key, _Place)
+        assert isinstance(key, _RouteRule)
         action = key.rule.action
         if action is None:
             if key.entity not in whole:
@@ -93,13 +93,13 @@ def _arrivals(index: FilterIndex, message: Message) -> list[Arrival]:
         except EvaluationError as error:
             _fail(found, key, error)
     for failure in selection.failed:
-        assert isinstance(failure.key, _Place)
+        assert isinstance(failure.key, _RouteRule)
         _fail(found, failure.key, failure.error)
     return found
 
 
-def _fail(found: list[Arrival], place: _Place, error: EvaluationError) -> None:
-    """Once, however many of its rules have failed."""
+def _fail(found: list[Arrival], place: _RouteRule, error: EvaluationError) -> None:
+    """Dead-letter the message once, however many rules of the subscription have failed."""
     if place.entity.settings.dead_letter_on_filter_error:
         if not any([arrival.entity is place.entity and arrival.error != "" for arrival in found]):
             found.append(Arrival(place.entity, None, f"rule {place.rule.name!r}: {error.what}"))

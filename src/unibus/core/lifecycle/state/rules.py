@@ -1,14 +1,14 @@
 # mypyc: compiled
-"""The rules of a subscription: which messages of its topic it gets, and in what form.
+"""The rules of a subscription: which messages of its topic it gets, and how they are changed.
 
-A subscription without rules of its own has one, `$Default`, that takes everything. It keeps its rules as one setting, a
-text, so that what holds for settings holds for them: they are part of the entity in the journal, in snapshots and in
-history, and a message is judged by all of them as they are at one moment.
+A subscription without the setting has one rule, `$Default`, that matches everything. All its rules are one setting, a
+text, so they are stored with the entity in the journal, in snapshots and in history, and a message is always evaluated
+by one consistent set of rules.
 
     text     [{"name":"a",…},{"name":"b",…}]      replaced as a whole when one rule changes
-    RuleSet   Rule a          Rule b              those whose record is the same are taken from the set before
+    RuleSet   Rule a          Rule b              a rule with an unchanged record is taken from the previous set
 
-So one change costs the compilation of one filter, however many rules the subscription has.
+So a change compiles one filter, however many rules the subscription has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,12 +39,12 @@ _FIELDS: Final[dict[str, str]] = {
     "ReplyToSessionId": "reply_to_session_id",
     "ContentType": "content_type",
 }
-"""System properties of a correlation filter, by the name that the language has for them."""
+"""System properties of a correlation filter, by their names in the filter language."""
 
 
 @final
 class Rule:
-    """A filter, and what becomes of the messages that it takes. `created_ns`: 0 where nobody knows."""
+    """A filter, and the action that changes the messages that it matches. `created_ns`: 0 if unknown."""
 
     def __init__(self, name: str, condition: Filter, action: SqlRuleAction | None = None, created_ns: int = 0) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Rule:
         return isinstance(self.condition, TrueFilter) and self.action is None
 
     def copy(self) -> "Rule":
-        """For callers outside of the store: what they set on it changes no route. The filter is shared."""
+        """For callers outside of the store: changing the copy does not change the routing. The filter is shared."""
         return Rule(self.name, self.condition, self.action, self.created_ns)
 
     def __eq__(self, other: object) -> bool:
@@ -73,14 +73,16 @@ class Rule:
 
 
 def checked_rule_name(name: object) -> str:
-    """Letters, digits, and . - _ in between, as Azure has it; `$Default` is one."""
+    """The name of a rule: letters, digits, and . - _ in between, as in Azure; `$Default` is valid, too."""
     if name == DEFAULT_RULE:
         return DEFAULT_RULE
     if not isinstance(name, str) or not 1 <= len(name) <= RULE_NAME_CHARS_MAX:
-        raise NameInvalid(f"a rule cannot be called {name!r:.80}", f"1 to {RULE_NAME_CHARS_MAX} characters")
+        raise NameInvalid(
+            f"the rule name {name!r:.80} is invalid", f"a rule name is text of 1 to {RULE_NAME_CHARS_MAX} characters"
+        )
     plain = name.replace(".", "").replace("-", "").replace("_", "")
     if not plain.isalnum() or not (name[0].isalnum() and name[-1].isalnum()):
-        raise NameInvalid(f"a rule cannot be called {name!r}", "letters and digits, with . - _ in between")
+        raise NameInvalid(f"the rule name {name!r} is invalid", "use letters and digits, with . - _ in between")
     return exact_text(name)
 
 
@@ -88,7 +90,7 @@ def checked_rule_name(name: object) -> str:
 
 
 def text_of(rules: Sequence[Rule]) -> str:
-    """ConfigInvalid for what cannot be written: half of a surrogate pair, mostly."""
+    """The rules as the text of the setting. Raises ConfigInvalid for text that UTF-8 cannot encode."""
     return _joined([_encoded(rule) for rule in rules])
 
 
@@ -97,7 +99,7 @@ def _encoded(rule: Rule) -> bytes:
         encoded: bytes = msgspec.json.encode(record_of(rule))
         return encoded
     except (TypeError, ValueError) as error:
-        raise ConfigInvalid(f"a rule cannot be written: {error!s:.200}", "use text that UTF-8 can hold") from error
+        raise ConfigInvalid(f"a rule cannot be written: {error!s:.200}", "use text that UTF-8 can encode") from error
 
 
 def _joined(records: list[bytes]) -> str:
@@ -124,7 +126,10 @@ def _filter_record(condition: Filter) -> dict[str, object]:
         return {"kind": "correlation", "fields": fields, "properties": _tagged(condition.properties)}
     if isinstance(condition, SqlFilter):
         return {"kind": "sql", "expression": condition.expression, "parameters": _tagged(condition.named)}
-    raise ConfigInvalid(f"{type(condition).__name__} is no filter that can be stored", "use one of the four")
+    raise ConfigInvalid(
+        f"a filter of type {type(condition).__name__} cannot be stored",
+        "use TrueFilter, FalseFilter, CorrelationFilter or SqlFilter",
+    )
 
 
 def _tagged(values: Mapping[str, HeaderValue]) -> dict[str, object]:
@@ -132,7 +137,7 @@ def _tagged(values: Mapping[str, HeaderValue]) -> dict[str, object]:
 
 
 def rules_of(text: str | None, mode: str, new_id: Draw | None = None) -> list[Rule]:
-    """The rules that a text holds. ConfigInvalid if it holds none that are in order."""
+    """The rules of a text. Raises ConfigInvalid if it is not valid."""
     return rule_set_of(text, mode, new_id).rules
 
 
@@ -143,7 +148,9 @@ def rule_set_of(text: str | None, mode: str, new_id: Draw | None = None, before:
         return RuleSet([rule], [_encoded(rule)], None, mode)
     records = _split(text)
     if len(records) > RULES_PER_SUBSCRIPTION_MAX:
-        raise ConfigInvalid(f"{len(records)} rules in one subscription", f"at most {RULES_PER_SUBSCRIPTION_MAX}")
+        raise ConfigInvalid(
+            f"the subscription has {len(records)} rules", f"at most {RULES_PER_SUBSCRIPTION_MAX} are allowed"
+        )
     known = {} if before is None or before.mode != mode else before.by_record()
     rules: list[Rule] = []
     for record in records:
@@ -153,7 +160,7 @@ def rule_set_of(text: str | None, mode: str, new_id: Draw | None = None, before:
 
 
 def _split(text: str) -> list[bytes]:
-    """The records of the rules, each as it is written."""
+    """The records of the rules, each as its JSON bytes."""
     try:
         raws: list[msgspec.Raw] = msgspec.json.decode(text, type=list[msgspec.Raw])
     except msgspec.MsgspecError as error:
@@ -170,14 +177,16 @@ def _read(encoded: bytes, mode: str, new_id: Draw | None) -> Rule:
 
 
 def _unreadable(error: msgspec.MsgspecError) -> ConfigInvalid:
-    return ConfigInvalid(f"these are no rules: {error}", "a JSON list; each has a name and a filter")
+    return ConfigInvalid(
+        f"the rules cannot be decoded: {error}", "give a JSON list of rules, each with a name and a filter"
+    )
 
 
 @final
 class RuleSet:
-    """All rules of a subscription, ready for use. It never changes: a change of the setting makes another one.
+    """All rules of a subscription, compiled. Immutable: a change of the setting creates another one.
 
-    `records` are the rules as they are written, in the same order; `text` is the setting, None for the default rule.
+    `records` are the rules as JSON, in the same order; `text` is the setting, None for the default rule.
     """
 
     def __init__(self, rules: list[Rule], records: list[bytes], text: str | None, mode: str) -> None:
@@ -188,25 +197,25 @@ class RuleSet:
         self._places = {rule.name.casefold(): at for at, rule in enumerate(rules)}
         self._by_name: list[Rule] | None = None
         if len(self._places) != len(rules):
-            raise ConfigInvalid("two rules of one name", "names that differ only by case are one name")
+            raise ConfigInvalid("two rules have the same name", "names that differ only by case are equal")
         self.correlations: i64 = len([rule for rule in rules if isinstance(rule.condition, CorrelationFilter)])
 
     def by_record(self) -> dict[bytes, Rule]:
         return dict(zip(self._records, self.rules, strict=True))
 
     def find(self, name: str) -> Rule | None:
-        """Case does not matter."""
+        """The rule of that name, in any case; None if there is none."""
         at = self._places.get(name.casefold())
         return None if at is None else self.rules[at]
 
     def page(self, skip: int, top: int) -> list[Rule]:
-        """By name, `top` of them from the one at `skip`. Sorted once for all pages."""
+        """Up to `top` rules from the one at `skip`, by name. Sorted once for all pages."""
         if self._by_name is None:
             self._by_name = [self.rules[at] for _, at in sorted(self._places.items())]
         return [rule.copy() for rule in self._by_name[skip : skip + top]]
 
     def text_with(self, rule: Rule) -> str:
-        """The setting with this rule: at the place of the one that has its name, else after the others."""
+        """The setting with this rule: it replaces the rule of its name, else it is appended."""
         records = self._records[:]
         at = self._places.get(rule.name.casefold())
         if at is None:
@@ -243,11 +252,11 @@ def _filter_of(record: dict[str, object], mode: str, new_id: Draw | None) -> Fil
         fields = _dict(record.get("fields"))
         correlation_id = fields.pop("correlation_id", None)
         if correlation_id is not None and not isinstance(correlation_id, str):
-            raise ConfigInvalid("correlation_id is text")
+            raise ConfigInvalid(f"the correlation_id is {correlation_id!r:.60}", "give text")
         return CorrelationFilter(correlation_id, _values(record.get("properties")), mode, **fields)
     if kind == "sql":
         return SqlFilter(_text(record.get("expression")), _values(record.get("parameters")), mode, new_id)
-    raise ConfigInvalid(f"no filter of kind {kind!r:.40}", "there are true, false, correlation and sql")
+    raise ConfigInvalid(f"there is no filter of kind {kind!r:.40}", "use true, false, correlation or sql")
 
 
 def _action_of(record: object, mode: str, new_id: Draw | None) -> SqlRuleAction | None:
@@ -261,13 +270,13 @@ def _dict(value: object) -> dict[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ConfigInvalid(f"{value!r:.60} is given in place of names and values")
+        raise ConfigInvalid(f"{value!r:.60} is not a mapping of names to values")
     return {str(name): item for name, item in value.items()}
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ConfigInvalid(f"an expression is text, not {value!r:.60}")
+        raise ConfigInvalid(f"an expression must be text, not {value!r:.60}")
     return value
 
 

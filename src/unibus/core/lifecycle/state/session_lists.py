@@ -1,13 +1,13 @@
 # mypyc: compiled
-"""The sessions of an entity in the order of their ids, for those who read them page by page.
+"""The sessions of an entity in order of their ids, for clients that read them page by page.
 
-Made by the first page that is asked for, and kept from then on: a change of a session is noted in constant time, and
-the next page puts the notes in order. So a page costs its own size and the changes since the last one, not the number
-of sessions. An entity whose sessions are never listed has nothing of this.
+Created by the first page, and then maintained: a change of a session is recorded in constant time, and the next page
+applies the recorded changes. So a page costs its own size and the changes since the last one, not the number of
+sessions. An entity whose sessions are never listed does not have it.
 
-    ids        a b d e f          sorted, without doubles
+    ids        a b d e f          sorted, without duplicates
     changes    c: listed  e: not  since the last page; the next one begins by applying them
-    stated     b d a              by the time of their state, the latest last: where a list by an instant comes from
+    stated     b d a              by the time of their state, the latest last: for lists after an instant
 """
 
 from bisect import bisect_left
@@ -15,26 +15,26 @@ from collections.abc import Iterable
 from typing import Final, final
 
 _FEW: Final = 64
-"""One change costs a search and a move of what follows it. Where more than one id of so many has changed, all are
-merged."""
+"""Applying one change costs a bisect and a shift of what follows it. If more than one of so many ids has changed,
+merging all is cheaper."""
 
 _SLACK: Final = 1_024
 INSTANTS_MAX: Final = 4
-"""Lists by an instant that are kept: a client asks for page after page with the same one."""
+"""How many lists after an instant are kept: a client reads page after page with the same instant."""
 
 
 @final
 class SortedIds:
-    """Ids by their order. Changes are applied when a page is asked for, or when they outnumber the ids."""
+    """Sorted ids. Changes are applied when a page is read, or when they outnumber the ids."""
 
     def __init__(self, ids: Iterable[str]) -> None:
         self._ids = sorted(ids)
         self._changes: dict[str, bool] = {}
 
-    def note(self, session_id: str, is_listed: bool) -> None:
+    def update(self, session_id: str, is_listed: bool) -> None:
         self._changes[session_id] = is_listed
         if len(self._changes) > len(self._ids) + _SLACK:
-            self._apply()  # Else the notes of sessions that come and go unread would grow without end.
+            self._apply()  # Else the changes of sessions that are created and deleted unread would grow without end.
 
     def page(self, skip: int, top: int) -> list[str]:
         if self._changes:
@@ -49,7 +49,7 @@ class SortedIds:
             return
         ids = [each for each in self._ids if each not in changes]
         ids += sorted([each for each, is_listed in changes.items() if is_listed])
-        ids.sort()  # Two runs that are sorted: they are merged.
+        ids.sort()  # Two sorted runs: `sort` only merges them.
         self._ids = ids
 
     def _place(self, session_id: str, is_listed: bool) -> None:
@@ -63,7 +63,7 @@ class SortedIds:
 
 @final
 class SessionLists:
-    """`listed` are the sessions with messages or a state; `stated` says of those with a state when it was set."""
+    """`listed` are the sessions with messages or a state; `stated` has the time of the state of those with a state."""
 
     def __init__(self, listed: Iterable[str], stated: dict[str, int]) -> None:
         self._listed = SortedIds(listed)
@@ -71,11 +71,11 @@ class SessionLists:
         self._after: dict[int, SortedIds] = {}
         self._restate(stated)
 
-    def note(self, session_id: str, is_listed: bool) -> None:
-        self._listed.note(session_id, is_listed)
+    def update(self, session_id: str, is_listed: bool) -> None:
+        self._listed.update(session_id, is_listed)
 
-    def note_state(self, session_id: str, stated_ns: int) -> None:
-        """Its state was set at that time; 0: it has none any more."""
+    def update_state(self, session_id: str, stated_ns: int) -> None:
+        """The state of the session was set at that time; 0: it was removed."""
         self._stated.pop(session_id, None)
         if stated_ns:
             latest_ns = next(reversed(self._stated.values()), 0)
@@ -83,7 +83,7 @@ class SessionLists:
             if stated_ns < latest_ns:
                 self._restate(self._stated)  # A wall clock may be set back.
         for after_ns, ids in self._after.items():
-            ids.note(session_id, stated_ns > after_ns)
+            ids.update(session_id, stated_ns > after_ns)
 
     def _restate(self, stated: dict[str, int]) -> None:
         by_time = sorted([(stated_ns, session_id) for session_id, stated_ns in stated.items()])
@@ -93,7 +93,7 @@ class SessionLists:
         return self._listed.page(skip, top)
 
     def page_after(self, after_ns: int, skip: int, top: int) -> list[str]:
-        """Of those whose state was set after that instant."""
+        """A page of the sessions whose state was set after that instant."""
         found = self._after.get(after_ns)
         if found is None:
             found = SortedIds(self._stated_after(after_ns))

@@ -1,5 +1,5 @@
 # mypyc: compiled
-"""What can be set on a queue, a topic or a subscription: checked here, once, for every caller."""
+"""The settings of a queue, a topic or a subscription, and their checks, in one place for every caller."""
 
 from collections.abc import Mapping
 from typing import Final, final
@@ -63,14 +63,14 @@ DEFAULTS: Final[Settings] = {
     "max_sends_per_second": None,
     "max_receives_per_second": None,
 }
-"""Every setting with its default. Times are seconds, None means "none" and 0 "no limit". `keeps` is a topic's: messages
-that come while it has no subscription wait for the first one. `rules` and the two after it are a subscription's
-(rules.py). The four that begin with `enable_` or `support_` are Azure's: they are kept and given back, and change
-nothing here. `duplicate_detection` says whether message ids are compared; None: exactly where there is a
-`dedup_window`. The two rates hold for clients of a server."""
+"""Every setting with its default. Times are seconds; None means "none" and 0 "no limit". `keeps` is for topics: a
+message that is sent while the topic has no subscription is stored for the first one. `rules` and the two after it are
+for subscriptions (rules.py). The four that begin with `enable_` or `support_` are Azure's: they are stored and
+returned, and have no effect. `duplicate_detection` says whether message ids are compared; None: only if there is a
+`dedup_window`. The two rates apply to clients of a server."""
 
 SECRET: Final = frozenset({"authorization_rules"})
-"""They hold keys: for who asks for settings, and never for a log, an error or a screen."""
+"""Settings with keys: returned to a caller that reads settings, and never in a log, an error or an output."""
 
 _SECONDS: Final[dict[str, tuple[float, float]]] = {
     "lock_duration": (0.001, LOCK_DURATION_S_MAX),
@@ -118,7 +118,7 @@ _NONE_ALLOWED: Final = _NAMES | {
 
 
 def checked_settings(given: Mapping[str, object]) -> Settings:
-    """The given ones, checked, without those that are not given."""
+    """The given settings, checked, without defaults for the others."""
     checked: Settings = {}
     for name, value in given.items():
         checked[name] = _checked(name, value)
@@ -139,11 +139,11 @@ def _checked(name: str, value: object) -> str | int | float | bool | None:
     if name in _FLAGS:
         if isinstance(value, bool):
             return value
-        raise ConfigInvalid(f"{name} is {value!r}", "true or false without quotes; in Python True or False")
+        raise ConfigInvalid(f"{name} is {value!r}", "give true or false without quotes; in Python True or False")
     if name in _NAMES:
         if isinstance(value, str) and value:
             return _text(name, value)
-        raise ConfigInvalid(f"{name} is {value!r}", "name an entity")
+        raise ConfigInvalid(f"{name} is {value!r}", "give the name of an entity")
     if name == "rules":
         return _rules(value)
     if name == "authorization_rules":
@@ -151,7 +151,9 @@ def _checked(name: str, value: object) -> str | int | float | bool | None:
     if name == "user_metadata":
         if isinstance(value, str) and len(value) <= USER_METADATA_CHARS_MAX:
             return _text(name, value)
-        raise ConfigInvalid(f"user_metadata is {value!r:.60}", f"text of at most {USER_METADATA_CHARS_MAX} characters")
+        raise ConfigInvalid(
+            f"user_metadata is {value!r:.60}", f"give text of at most {USER_METADATA_CHARS_MAX} characters"
+        )
     if value in _CHOICES[name]:
         return str(value)
     raise ConfigInvalid(f"{name} is {value!r:.60}", f"use {' or '.join(map(repr, _CHOICES[name]))}")
@@ -165,7 +167,7 @@ def _text(name: str, value: str) -> str:
 
 
 def _rules(value: object) -> str:
-    """As a text that was read once, or a list of rules."""
+    """The text of the setting, from a text or from a list of rules. Raises ConfigInvalid if it is not valid."""
     if isinstance(value, str):
         text = _text("rules", value)
         rules_of(text, AZURE)
@@ -176,7 +178,7 @@ def _rules(value: object) -> str:
             text = text_of(rules)
             rules_of(text, AZURE)
             return text
-    raise ConfigInvalid(f"rules are {value!r:.60}", "a list of Rule")
+    raise ConfigInvalid(f"rules are {value!r:.60}", "give a list of Rule")
 
 
 def _seconds(name: str, value: object) -> float:
@@ -186,7 +188,7 @@ def _seconds(name: str, value: object) -> float:
     except UsageError as error:
         raise ConfigInvalid(error.what, error.hint) from error
     if not least <= seconds <= most:
-        raise ConfigInvalid(f"{name} is {seconds:g} s", f"from {least:g} to {most:g} seconds")
+        raise ConfigInvalid(f"{name} is {seconds:g} s", f"give from {least:g} to {most:g} seconds")
     return seconds
 
 
@@ -194,25 +196,25 @@ def _number(name: str, value: object) -> int:
     least, most = _NUMBERS[name]
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         bound = f"a whole number of {least} or more" if most >= 2**53 - 1 else f"a whole number from {least} to {most}"
-        raise ConfigInvalid(f"{name} is {value!r:.60}", bound)
+        raise ConfigInvalid(f"{name} is {value!r:.60}", f"give {bound}")
     return value
 
 
 def _rate(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= RATE_PER_S_MAX:
-        raise ConfigInvalid(f"{name} is {value!r:.60}", f"a number above 0, at most {RATE_PER_S_MAX}, or None")
+        raise ConfigInvalid(f"{name} is {value!r:.60}", f"give a number above 0, at most {RATE_PER_S_MAX}, or None")
     return float(value)
 
 
 def detects_duplicates(settings: Mapping[str, object]) -> bool:
-    """Whether these settings compare message ids: as they say, or where they have a window."""
+    """Whether message ids are compared: as `duplicate_detection` says, or if there is a `dedup_window`."""
     chosen = settings.get("duplicate_detection")
     return settings.get("dedup_window") is not None if chosen is None else chosen is True
 
 
 @final
 class EntitySettings:
-    """The settings of one entity, ready for use: times in nanoseconds, 0 where there is none."""
+    """The settings of one entity, converted: times in nanoseconds, 0 for none."""
 
     def __init__(self, given: Settings) -> None:
         merged: Settings = {**DEFAULTS, **given}
@@ -243,11 +245,11 @@ class EntitySettings:
         self.receives_per_s: float = _rate_of(merged["max_receives_per_second"])
 
     def mark_window_ns(self) -> i64:
-        """For how long a dedup key is remembered, also where ids are not."""
+        """How long a dedup key is kept, also without duplicate detection by id."""
         return self.window_ns
 
     def has_rules_of(self, other: "EntitySettings") -> bool:
-        """Whether a topic routes by both in the same way."""
+        """Whether a topic routes in the same way with both."""
         return self.rules == other.rules and self.filter_mode == other.filter_mode
 
     def as_dict(self) -> Settings:
@@ -255,7 +257,7 @@ class EntitySettings:
 
 
 def shown(settings: Mapping[str, object]) -> dict[str, object]:
-    """As people may see them: without keys."""
+    """The settings for output: without keys."""
     return {name: "***" if name in SECRET and value is not None else value for name, value in settings.items()}
 
 

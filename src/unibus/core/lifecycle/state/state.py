@@ -1,5 +1,10 @@
 # mypyc: compiled
-"""The whole state of one store in memory. It changes in one way only: by playing changes (playing.py)."""
+"""The whole state of one store in memory. It changes in one way only: by applying changes (apply.py).
+
+entities    number -> Entity, with its messages     names   name -> Entity
+due         the deadlines of all of them            fresh   changes that the journal does not have yet
+unsaved…    what the next snapshot has to write     woken   entities whose waiting receivers must be woken
+"""
 
 from collections.abc import Callable
 from typing import Final, final
@@ -31,7 +36,7 @@ MARK_PROCESSED: Final = 2
 
 @final
 class Load:
-    """What a batch adds to one entity, beside what that held when the batch was checked."""
+    """What a batch adds to one entity, and what the entity held when the batch was checked."""
 
     def __init__(self) -> None:
         self.size: i64 = 0
@@ -47,57 +52,57 @@ class StoreState:
 
     def __init__(self, memory_budget: int) -> None:
         self.entities: dict[int, Entity] = {}
-        self.kinds: dict[int, int] = {}  # How many there are of each kind,
-        self.most: dict[int, int] = {  # and may be; subscriptions are counted by topic.
+        self.kinds: dict[int, int] = {}  # The number of entities of each kind,
+        self.most: dict[int, int] = {  # and its limit; subscriptions are counted for each topic.
             QUEUE: QUEUES_MAX_DEFAULT,
             TOPIC: TOPICS_MAX_DEFAULT,
             SUBSCRIPTION: SUBSCRIPTIONS_PER_TOPIC_MAX,
         }
         self.names: dict[str, Entity] = {}  # By the exact name, and by the name without case.
-        self.namespace: Entity | None = None  # Holds settings only. It has no place in `names`, so no verb reaches it.
-        self.tokens: dict[bytes, StoredMessage] | None = None  # The index of lock tokens, once there is one.
-        self._listings: dict[tuple[int, int], list[Entity]] = {}  # Sorted by name; made when a page is asked for.
-        self.known: dict[int, str] = {}  # The names of all entities by number, deleted ones included: for history.
-        self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they used.
-        self.positions: dict[str, int] = {}  # How far others have come whose work goes into the store.
-        self.routers: dict[int, Router] = {}  # By topic, made when they are needed.
+        self.namespace: Entity | None = None  # Has settings only. It is not in `names`, so no command can address it.
+        self.tokens: dict[bytes, StoredMessage] | None = None  # The index of lock tokens, once it is needed.
+        self._listings: dict[tuple[int, int], list[Entity]] = {}  # Sorted by name; built when a page is read.
+        self.known: dict[int, str] = {}  # The names of all entities by number, including deleted ones: for history.
+        self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they assigned.
+        self.positions: dict[str, int] = {}  # The named positions: the progress of writers into the store.
+        self.routers: dict[int, Router] = {}  # By topic, built when needed.
         self.filter_watch: FilterWatch | None = None
         self.new_id: Draw | None = None
         self.fetch: Callable[[StoredMessage], bytes] | None = (
-            None  # Data that is on disk only, in the few cases that need it.
+            None  # Reads data that is on disk only, in the few cases that need it.
         )
-        self.idlers: dict[int, Entity] = {}  # Those that are deleted when nobody uses them.
-        self.idle_check_ns: i64 = NEVER  # When to look at them again,
-        self.idle_since_ns: i64 = 0  # and when the counting began.
+        self.auto_deleted: dict[int, Entity] = {}  # The entities with `auto_delete_on_idle`,
+        self.idle_check_ns: i64 = NEVER  # when to check them again,
+        self.idle_since_ns: i64 = 0  # and when counting their idle time began.
         self.due = Deadlines()
         self.seq: i64 = 0
         self.fresh: list[Change] = []
-        # What all changes so far weigh, replayed ones included: about the memory that they take. Counted while they are
-        # applied: a journal that counted it would have to look at each change again, which costs every message more.
+        # The size of all changes so far in memory, roughly, including replayed ones. Counted while they are applied,
+        # because a journal that counted would have to read each change again.
         self.weight: i64 = 0
-        self.replayed_ns: i64 = 0  # When the first change took place that was replayed.
+        self.replayed_ns: i64 = 0  # The time of the first change that was replayed.
         self.woken: list[Entity] = []
-        # True while a decision changes the state. An exception meanwhile leaves half of a decision in memory, and the
-        # store has to stop; one before that is a refusal and changes nothing.
+        # True while a command changes the state. An exception meanwhile leaves half of a command in memory, so the
+        # store has to stop. An exception before that is a rejection, and has changed nothing.
         self.deciding = False
-        # While a batch is carried out: the room that its sends were granted when it was checked, by entity. Forwards
-        # are decided only when they happen, and must not take that room.
+        # While a batch is executed: the space that its sends were granted by the check, for each entity. Forwards are
+        # decided only when they happen, and must not use that space.
         self.batch: dict[str, Load] | None = None
-        # Decided since the process began: a send that made no copy compares it before and after.
+        # Since the process started: a send that stored no copy compares it before and after.
         self.forwarded_duplicates: i64 = 0
-        self.strict = True  # False while a journal is played over a snapshot that is partly newer.
+        self.strict = True  # False while a journal is replayed over a snapshot that is partly newer.
         self.replaying = False
-        self.to_shed: list[StoredMessage] = []  # Beyond the budget: their data goes as soon as it is written.
+        self.to_shed: list[StoredMessage] = []  # Beyond the budget: their data is released once it is written.
         self.held_bytes: i64 = 0
         self.memory_budget: i64 = memory_budget
         self.numbered: i64 = 0
-        # What the next snapshot has to write, where there are snapshots: else nobody would ever take it away.
+        # What the next snapshot has to write. Only with snapshots: without them nothing would ever clear these lists.
         self.saves = True
         self.unsaved: list[StoredMessage] = []
         self.gone: list[tuple[int, int]] = []
         self.dropped: list[int] = []
         self.unsaved_marks: list[tuple[int, int, str, int]] = []
-        self.carrier: i64 = 0  # The record that holds the data of the copies that follow it.
+        self.carrier: i64 = 0  # The seq of the last record with data, which the copies after it share; 0 for none.
         self.carried: bytes = b""
 
     def find(self, name: str) -> Entity | None:
@@ -125,7 +130,7 @@ class StoreState:
             self._listings[key] = found
         return found
 
-    def forget_listings(self) -> None:
+    def clear_listings(self) -> None:
         if self._listings:
             self._listings = {}
 
@@ -141,7 +146,7 @@ class StoreState:
         self.routers = {}
 
     def data_of(self, entry: StoredMessage) -> bytes:
-        """Read from disk where it has to be."""
+        """The data of a message, from memory or from disk."""
         data = entry.data
         if data is not None:
             return data
@@ -153,22 +158,22 @@ class StoreState:
         return None if found is None else found.entries.get(sequence)
 
     def take(self) -> list[Change]:
-        """The changes since the last time, which the caller has to write."""
+        """The changes since the last call, which the caller must write to the journal as one group."""
         fresh = self.fresh
         self.fresh = []
         self.end_group()
         return fresh
 
     def end_group(self) -> None:
-        """What is written together ends here: no copy refers to data beyond that."""
+        """End a group of the journal: no copy of a later group refers to data of this one."""
         self.carrier = 0
         self.carried = b""
 
     def by_token(self, token: bytes) -> StoredMessage | None:
         """The message that is locked with this token.
 
-        Only protocol servers ask by token alone, so the index is made by the first of these calls and kept from then
-        on: exactly the messages that are locked. A bus without a server does not pay for it.
+        Only protocol servers look up by token alone, so the first such call builds the index, which is then maintained:
+        it has exactly the locked messages. A bus without a server does not pay for it.
         """
         tokens = self.tokens
         if tokens is None:
@@ -180,19 +185,19 @@ class StoreState:
             self.tokens = tokens
         return tokens.get(token)
 
-    def note_idler(self, entity: Entity) -> None:
-        """Its settings may say that it goes when nobody uses it."""
+    def update_auto_deleted(self, entity: Entity) -> None:
+        """Its settings have changed: it may have `auto_delete_on_idle` now, or not any more."""
         if entity.settings.idle_ns:
-            self.idlers[entity.number] = entity
+            self.auto_deleted[entity.number] = entity
             self.idle_check_ns = 0
         else:
-            self.idlers.pop(entity.number, None)
+            self.auto_deleted.pop(entity.number, None)
 
     def release(self) -> None:
-        """The end: nobody will ask any more, and what is held must not outlive its store."""
+        """The store was closed: release the messages, so that a remaining reference to the state keeps none of them."""
         for entity in self.entities.values():
             entity.release()
-        self.idlers = {}
+        self.auto_deleted = {}
         self.tokens = None
         self._listings = {}
         self.due = Deadlines()
@@ -201,7 +206,7 @@ class StoreState:
         self.fresh = []
 
     def shed(self, entries: list[StoredMessage]) -> None:
-        """Their data was written and stays on disk until it is asked for."""
+        """Release the data of these messages from memory. It was written, and is read from disk when needed."""
         for entry in entries:
             if entry.data is not None:
                 self.held_bytes -= entry.size
@@ -213,14 +218,14 @@ class StoreState:
         if entity.number not in self.entities:
             self.kinds[entity.kind] = self.kinds.get(entity.kind, 0) + 1
         self.entities[entity.number] = entity
-        self.note_idler(entity)
+        self.update_auto_deleted(entity)
         self.known[entity.number] = entity.name
-        self.forget_listings()
+        self.clear_listings()
         if entity.kind == NAMESPACE:
             self.namespace = entity
             return
         for name in (entity.name, entity.name.casefold()):
-            # A replay over a snapshot meets entities of the past beside their successors: the latest has the name.
+            # A replay over a snapshot may declare a deleted entity beside its successor: the latest has the name.
             named = self.names.get(name)
             if named is None or named.number < entity.number:
                 self.names[name] = entity
@@ -242,12 +247,12 @@ def _by_name(entity: Entity) -> str:
 
 def _folded(name: object) -> str:
     if not isinstance(name, str):
-        raise UsageError(f"an entity is named by text, not {type(name).__name__}")
+        raise UsageError(f"the name of an entity must be text, not {type(name).__name__}")
     return name.casefold()
 
 
 def owner_name(name: str, kind: int) -> str:
-    """The name of the topic of a subscription, or of the queue of a dead-letter sub-queue."""
+    """The name of the topic of a subscription, or of the entity of a dead-letter queue."""
     if kind == SUBSCRIPTION:
         head, _, _ = name.rpartition(f"/{SUBSCRIPTIONS}/")
         return head

@@ -1,12 +1,12 @@
 # mypyc: compiled
-"""The life cycle as a table: in which states a message may be, and which change leads where.
+"""The lifecycle of a message as a table: its states, and which change leads from which state to which.
 
-    sent ──▶ SCHEDULED ──activated──▶ ACTIVE ──delivered──▶ LOCKED ──▶ completed, dead_lettered, expired …: gone
+    sent ──▶ SCHEDULED ──activated──▶ ACTIVE ──delivered──▶ LOCKED ──▶ completed, dead_lettered, expired …: GONE
                  ▲                       ▲                   │  │
                  └──────(delayed)────────┴────returned───────┘  └──deferred──▶ DEFERRED ──delivered──▶ LOCKED
 
-A message that was deferred goes back to DEFERRED when its lock ends. A change that the table does not allow is never
-made by a command; in a journal it means that the journal is damaged.
+A message that was deferred is DEFERRED again when its lock ends. No command records a change that the table does not
+allow; in a journal such a change means that the journal is damaged.
 """
 
 from typing import Final
@@ -43,7 +43,7 @@ TRANSITIONS: Final[dict[str, tuple[frozenset[int], frozenset[int]]]] = {
     "purged": (_HELD, frozenset({GONE})),
     "moved": (_HELD, frozenset({GONE})),
 }
-"""By the name of a change: the states it may find a message in, and those it may leave it in."""
+"""By the name of a change: the states before it, and the states after it."""
 
 
 _FROM: Final[dict[str, int]] = {

@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""How much memory changes take, roughly: what the bound of a history in memory counts.
+"""The size of changes in memory, roughly: what the limit of a history in memory counts.
 
-Everything that a user can make large has to be counted: a change that weighs less than it takes lets the history grow
-beyond its bound. Ids, keys and reasons are mostly a few characters, and have no limit.
+Everything that a user can make large must be counted: if a change counts for less than it takes, the history grows
+beyond its limit. Ids, keys and reasons are mostly a few characters, but have no limit.
 """
 
 from typing import Final
@@ -23,11 +23,11 @@ from unibus.core.lifecycle.state.changes import (
 )
 
 CHANGE_WEIGHT: Final = 320
-"""What a change takes in memory besides the data in it: the object, its numbers, a lock token, the id of a message."""
+"""The memory of a change without its data: the object, its numbers, a lock token, the id of a message."""
 
 
 def weight_of(value: object) -> int:
-    """Of headers or settings: their text and bytes, and a little for everything else."""
+    """The size of headers or settings: their text and bytes, and a constant for everything else."""
     if isinstance(value, (str, bytes)):
         return len(value) + 50
     if isinstance(value, dict):
@@ -36,7 +36,7 @@ def weight_of(value: object) -> int:
 
 
 def weight_of_ids(who: MessageRef, key: str | None) -> int:
-    """Of the ids that a sender chose, and its dedup key."""
+    """The size of the ids that a sender chose, and of its dedup key."""
     found = 0 if key is None else len(key)
     if who.correlation_id is not None:
         found += len(who.correlation_id)
@@ -46,7 +46,7 @@ def weight_of_ids(who: MessageRef, key: str | None) -> int:
 
 
 def weight_of_texts(change: Change) -> int:
-    """Of the ids, keys, names and reasons in a change. `Sent` is counted where it is made."""
+    """The size of the ids, keys, names and reasons in a change. `Sent` is counted where it is recorded."""
     if isinstance(change, Copied):
         return 0  # Its ids are those of the message that it copies.
     if isinstance(change, (Passed, Duplicated)):

@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""Dedup windows after the clock was set back between two runs: none lasts longer than its length from then on.
+"""Limits dedup windows after the clock was set back between two runs: none lasts longer than its duration from then on.
 
-A key is known from an instant of the wall clock. Where that lies in the future, it was set under a later clock. At open
-such keys count from now on, and the log has that as a position of the clock: a recovery makes the same of them.
+The instant of a key is wall time. If it is in the future, the key was added under a later clock. At open the instants
+of such keys are set to now, and the log records that as a position named CLOCK, so that a recovery does the same.
 """
 
 from typing import Final
@@ -13,11 +13,11 @@ from unibus.core.lifecycle.state.dedup_window import DedupWindow
 from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState
 
 CLOCK: Final = "$clock"
-"""The name of that position. No caller can give it: names of positions are those of files and streams."""
+"""The name of that position. No caller can use it: positions are named after files and streams."""
 
 
 def has_window_from_later(state: StoreState, now_ns: i64) -> bool:
-    """Whether a key is known from an instant that has not come yet."""
+    """Whether the instant of a key is in the future."""
     return any(
         [
             marks is not None and marks.last_ns() > now_ns

@@ -8,12 +8,12 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from tests.same_message import same_message
 from tests.unit.endpoints.http.management.conftest import Api, same_error
 from unibus.bus.management.messages.documents import message_of_document, outgoing_of
 from unibus.bus.management.messages.peeking import PeekedPage
 from unibus.bus.management.messages.receiving import ReceivedMessage
 from unibus.core.access.rights import Right
-from unibus.core.envelope.message import same_message
 from unibus.core.lifecycle.envelope import message_of
 from unibus.core.topics.pattern import Pattern
 from unibus.errors import (

@@ -1,4 +1,4 @@
-"""What a crash at a bad moment must not change, and what must not grow: cases that random runs meet too seldom."""
+"""What a crash at a bad moment must not change, and what must not grow: cases that random runs reach too seldom."""
 
 import shutil
 import tempfile

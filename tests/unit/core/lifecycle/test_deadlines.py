@@ -1,4 +1,4 @@
-"""Deadlines: in order, never late, and right after their owner has changed its mind or was swept out."""
+"""Deadlines: in order, never late, and correct after their item has changed or was swept."""
 
 import random
 
@@ -112,7 +112,7 @@ def test_what_is_gone_is_swept_out_and_what_stays_is_not() -> None:
 
 
 def test_what_had_no_deadline_during_a_sweep_has_its_own_afterwards() -> None:
-    # A deferred message, or one that is locked in a session, has none; it comes back with the one it had.
+    # A deferred message, or one that is locked in a session, has none; when it is active again, it has the one it had.
     due = Deadlines()
     aside = [entry(500 * SECOND), entry(3 * SECOND)]
     for item in aside:

@@ -40,10 +40,10 @@ def test_a_page_without_changes_compares_nothing(ids: SortedIds) -> None:
 
 
 def test_a_change_costs_one_search(ids: SortedIds) -> None:
-    ids.note(CountedId("000000"), False)
-    ids.note(CountedId("000001x"), True)
-    ids.note(CountedId("000002"), True)  # As it is already.
-    ids.note(CountedId("none"), False)
+    ids.update(CountedId("000000"), False)
+    ids.update(CountedId("000001x"), True)
+    ids.update(CountedId("000002"), True)  # As it is already.
+    ids.update(CountedId("none"), False)
     assert ids.page(0, 3) == ["000001", "000001x", "000002"]
     assert 0 < CountedId.compared <= 4 * (MANY.bit_length() + 1)
     CountedId.compared = 0
@@ -52,7 +52,7 @@ def test_a_change_costs_one_search(ids: SortedIds) -> None:
 
 def test_many_changes_are_merged(ids: SortedIds) -> None:
     for each in range(MANY // 2):
-        ids.note(CountedId(f"{2 * each:06d}"), False)
+        ids.update(CountedId(f"{2 * each:06d}"), False)
     assert ids.page(0, 2) == ["000001", "000003"]
     assert CountedId.compared <= 2 * MANY
 
@@ -60,8 +60,8 @@ def test_many_changes_are_merged(ids: SortedIds) -> None:
 def test_changes_that_are_never_read_do_not_pile_up() -> None:
     ids = SortedIds([])
     for each in range(20_000):
-        ids.note(str(each), True)
-        ids.note(str(each), False)
+        ids.update(str(each), True)
+        ids.update(str(each), False)
     assert len(ids._changes) <= 1_025
     assert ids.page(0, 9) == []
 
@@ -75,8 +75,8 @@ def test_lists_by_an_instant_show_what_a_walk_would(steps: list[tuple[str, int, 
             stated[session_id] = stated_ns
         else:
             stated.pop(session_id, None)
-        lists.note_state(session_id, stated_ns)
-        lists.note(session_id, stated_ns > 0)
+        lists.update_state(session_id, stated_ns)
+        lists.update(session_id, stated_ns > 0)
         assert lists.page(0, 9) == sorted(stated)
         wanted = sorted([each for each, when in stated.items() if when > after_ns])
         assert lists.page_after(after_ns, 0, 9) == wanted

@@ -1,4 +1,4 @@
-"""The cold part: what copies share and what encoders may rely on."""
+"""The properties of a message: what copies share and what encoders may rely on."""
 
 from uuid import UUID
 
@@ -18,7 +18,7 @@ def test_a_copy_has_every_field_and_shares_no_mapping() -> None:
     assert (properties.headers, properties.trace) == ({"a": 1}, {"k": "v"})
 
 
-def test_two_cold_parts_share_no_default() -> None:
+def test_two_property_objects_share_no_default() -> None:
     one, other = MessageProperties(), MessageProperties()
     one.headers["a"] = 1
     one.trace["k"] = "v"

@@ -1,4 +1,4 @@
-"""The line: against a sorted list, with messages that go, come back, and stand there twice."""
+"""The ready queue against a sorted list, with messages that are removed, requeued, and queued twice."""
 
 import random
 
@@ -10,7 +10,7 @@ from unibus.core.lifecycle.state.states import ACTIVE, GONE, LOCKED
 
 @pytest.mark.parametrize("by_priority", [True, False])
 @pytest.mark.parametrize("seed", range(5))
-def test_it_hands_out_what_a_sorted_list_hands_out(by_priority: bool, seed: int) -> None:
+def test_it_delivers_in_the_order_of_a_sorted_list(by_priority: bool, seed: int) -> None:
     chance = random.Random(seed)
     waiting = ReadyQueue(by_priority)
     held: list[ReadyItem] = []
@@ -30,7 +30,7 @@ def test_it_hands_out_what_a_sorted_list_hands_out(by_priority: bool, seed: int)
         if locked and chance.random() < 0.4:
             back = locked.pop(chance.randrange(len(locked)))
             back.state = ACTIVE
-            waiting.put_back(back)
+            waiting.reinsert(back)
             held.append(back)
         if held and chance.random() < 0.2:
             held.pop(chance.randrange(len(held))).state = GONE  # Expired where it stood.
@@ -48,8 +48,8 @@ def test_one_that_stands_there_twice_is_handed_out_once() -> None:
     placed, other = ReadyItem(1, 50), ReadyItem(2, 50)
     waiting.push(placed)
     waiting.push(other)
-    waiting.put_back(placed)
-    waiting.put_back(placed)
+    waiting.reinsert(placed)
+    waiting.reinsert(placed)
     assert waiting.pop() is placed
     placed.state = LOCKED
     assert waiting.pop() is other
@@ -65,7 +65,7 @@ def test_stale_messages_precede_nothing() -> None:
     gone.state = GONE
     assert waiting.count_before(50, 1, 9) == 0
     waiting.push(urgent)
-    waiting.put_back(urgent)
+    waiting.reinsert(urgent)
     assert waiting.count_before(50, 1, 9) == 1
     assert waiting.count_before(10, 2, 9) == 0
 
@@ -75,7 +75,7 @@ def test_what_came_back_stands_before_what_came_later() -> None:
     urgent, early, late = ReadyItem(3, 0), ReadyItem(1, 50), ReadyItem(2, 50)
     waiting.push(late)
     waiting.push(urgent)
-    waiting.put_back(early)
+    waiting.reinsert(early)
     for expected in (urgent, early, late):
         assert waiting.pop() is expected
         expected.state = LOCKED

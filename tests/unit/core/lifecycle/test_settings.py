@@ -1,4 +1,4 @@
-"""Settings of entities: what is refused, with which words, and what the rest means."""
+"""Settings of entities: what is rejected, with which error, and what the others mean."""
 
 import pytest
 

@@ -49,7 +49,7 @@ def lose_a_message_of_a_session(state: StoreState, entity: Entity) -> None:
 
 
 def lose_a_session(state: StoreState, entity: Entity) -> None:
-    entity.listed_sessions().note("s", False)
+    entity.listed_sessions().update("s", False)
 
 
 def mix_the_messages(state: StoreState, entity: Entity) -> None:

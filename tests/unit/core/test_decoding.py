@@ -1,4 +1,4 @@
-"""Bytes from anybody: a message or a DecodeError with a hint, never anything else (S0-078)."""
+"""Untrusted bytes: decoding returns a message or raises a DecodeError with a hint, never anything else."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_foreign_bytes_are_refused(read: Decode, data: bytes) -> None:
 @pytest.mark.parametrize("data", [5, None, object()])
 def test_what_is_not_bytes_is_refused(data: object) -> None:
     for read in (decode, decode_json):
-        assert "not bytes" in refusal(read, data).what
+        assert "from bytes" in refusal(read, data).what
 
 
 def test_the_hint_says_which_reader_to_use() -> None:

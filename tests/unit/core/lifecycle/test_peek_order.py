@@ -1,4 +1,4 @@
-"""The order of sequences: begins anywhere, skips what is gone, and stays no longer than it has to be."""
+"""The order of sequences: starts anywhere, skips removed messages, and stays bounded."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The table of the life cycle against what playing a change does, for every state and every change."""
+"""The table of states against what applying a change does, for every state and every change."""
 
 import pytest
 
