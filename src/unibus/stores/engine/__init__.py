@@ -1,1 +1,1 @@
-"""The embedded store: decides in memory, writes groups to a journal, then answers."""
+"""The embedded store: decides in memory, writes groups to a journal, then acknowledges."""
