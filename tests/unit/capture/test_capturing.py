@@ -344,7 +344,7 @@ def test_a_cursor_that_cannot_be_shown_is_no_reason_to_stop(
         (tmp_path / "bus.db-cursors").write_text("in the way")
         with caplog.at_level(logging.WARNING):
             capture_all(work.url, folder, Rotation(rows=2))
-        assert caplog.text.count("cannot be shown") == 1
+        assert caplog.text.count("cannot write the position") == 1
         assert captured(folder) == rows_of(work.events())
 
 

@@ -279,7 +279,7 @@ def test_a_capture_that_ends_too_early_is_told(caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("sqlite:///bus.db?capture=", "no directory"),
+        ("sqlite:///bus.db?capture=", "is empty"),
         ("jsonfile:///x?capture=y", "jsonfile://"),
         ("sqlite:///bus.db?capture=s3://bucket/history", "s3:// is not supported"),
     ],

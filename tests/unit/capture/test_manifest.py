@@ -258,7 +258,7 @@ def test_it_begins_only_once(folder: str) -> None:
     writer(folder).append(segment(1, 5))
     path = Path(folder) / LINES
     path.write_bytes(path.read_bytes() + msgspec.json.encode(Begin(5)) + b"\n")
-    with pytest.raises(CaptureDamaged, match="in the middle"):
+    with pytest.raises(CaptureDamaged, match="is not the first line"):
         Manifest.load(folder)
 
 

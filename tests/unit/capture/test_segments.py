@@ -115,11 +115,11 @@ def test_rows_out_of_order_are_refused_and_nothing_is_written(tmp_path: Path, se
     before = sorted(path for path in tmp_path.rglob("*"))
     rows = pa.concat_tables([table(seq, seq) for seq in seqs])  # One chunk each, and all in one.
     for each in (rows, rows.combine_chunks()):
-        with pytest.raises(UsageError, match="sorted by seq"):
+        with pytest.raises(UsageError, match="sort rows by seq"):
             writer.write(each, last=max(seqs))
-        with pytest.raises(UsageError, match="sorted by seq"):
+        with pytest.raises(UsageError, match="sort rows by seq"):
             writer.write(table(5, 7), bodies(*seqs))
-    with pytest.raises(UsageError, match="sorted by seq"):
+    with pytest.raises(UsageError, match="sort rows by seq"):
         writer.write(table(5, 7), bodies(5, 8))
     assert sorted(path for path in tmp_path.rglob("*")) == before
     assert writer.last == 4

@@ -84,7 +84,7 @@ def test_every_setting_but_secrets_is_a_flag(shell: Shell) -> None:
     ("arguments", "error"),
     [
         (("--port", "many"), "error: --port: port is 'many'"),
-        (("--allow-networks", "nowhere"), "error: --allow-networks: allow_networks has 'nowhere'"),
+        (("--allow-networks", "nowhere"), "error: --allow-networks: allow_networks contains 'nowhere'"),
         (("--workers", "4"), "No such option"),
         (("--config", "none.yaml"), "error: cannot read none.yaml"),
     ],
