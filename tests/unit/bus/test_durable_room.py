@@ -401,7 +401,7 @@ def test_pop_takes_the_next_for_good(file_rig: Rig) -> None:
 def test_what_is_kept_for_the_first_group_is_not_popped_past_it(rig: Rig) -> None:
     rig.create_channel("c", persistent=True)
     rig.publish("c", 1)
-    with pytest.raises(UsageError, match="first group"):
+    with pytest.raises(UsageError, match="has no group"):
         rig.bus.pop("c")
     rig.create_subscription("c", "g")
     assert rig.bus.pop("c").body == 1
@@ -584,7 +584,7 @@ def test_ctrl_c_in_the_thread_that_admits_stops_no_other_publisher(rig: Rig) -> 
 
     queue._waiting[0].admit = interrupted
     with pytest.raises(KeyboardInterrupt):
-        line.advance()
+        queue.advance()
     first.join()
     assert isinstance(first.error, StoreFailed)  # It may be stored, or not.
     rig.pop("c")

@@ -53,7 +53,7 @@ def test_what_is_sent_to_a_channel_reaches_its_handler_or_is_an_error(kind: str,
         if kind == "memory":
             with pytest.raises(EntityExists, match="'c' is a channel in memory") as caught:
                 calls[how]()
-            assert "publish to it" in caught.value.hint
+            assert "publish() to the channel" in caught.value.hint
             assert names(bus) == []
         else:
             calls[how]()

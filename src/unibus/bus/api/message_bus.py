@@ -113,10 +113,10 @@ class MessageBus(BusOperations):
                 return settled.publish_after_others(message)
             return settled.publish(message)
         if verdict == FULL and target.waits:
-            return self._publish_blocking_async(target, [message])
+            return self._publish_when_room(target, [message])
         raise exchange.refusal(target, message, verdict)
 
-    async def _publish_blocking_async(self, target: Channel, messages: list[Message]) -> Message:
+    async def _publish_when_room(self, target: Channel, messages: list[Message]) -> Message:
         timeout_s = self._runtime.registry.config_of(target.name).block_timeout
         verdict: i64 = await post_blocking_async(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:
@@ -139,11 +139,11 @@ class MessageBus(BusOperations):
         if verdict <= DUPLICATE:
             return settled.publish_many(messages)
         if verdict == FULL and target.waits and len(messages) <= target.max_size:
-            return self._publish_all_blocking(target, messages)
+            return self._publish_all_when_room(target, messages)
         raise exchange.refusal(target, messages, verdict)
 
-    async def _publish_all_blocking(self, target: Channel, messages: list[Message]) -> list[Message]:
-        await self._publish_blocking_async(target, messages)
+    async def _publish_all_when_room(self, target: Channel, messages: list[Message]) -> list[Message]:
+        await self._publish_when_room(target, messages)
         return messages
 
     def publish_json(self, channel: str, value: object, priority: object = None) -> Awaitable[Message]:

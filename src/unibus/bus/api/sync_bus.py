@@ -103,7 +103,7 @@ class SyncMessageBus(BusOperations):
         if verdict > DUPLICATE:
             self._refused(target, [message], verdict)
         elif exchange.posts & _YIELD_MASK == 0:
-            yield_to_workers(target, exchange.posts & _DUE_MASK == 0)
+            yield_gil(target, exchange.posts & _DUE_MASK == 0)
         return message
 
     def publish_many(
@@ -365,7 +365,7 @@ class SyncMessageBus(BusOperations):
             raise
 
 
-def yield_to_workers(target: Channel, due: bool) -> None:
+def yield_gil(target: Channel, due: bool) -> None:
     """Release the GIL for a moment: when a bounded queue is half full, and from time to time if any message waits.
 
     A thread that only publishes holds the GIL for milliseconds. Without this a queue would become full although its
