@@ -99,7 +99,7 @@ def test_a_rule_that_is_removed_opens_nothing(shell: Any) -> None:
         (("add", "root", "--rights", "Send"), "a rule 'root' exists already"),
         (("add", "ROOT", "--rights", "Send"), "a rule 'ROOT' exists already"),
         (("add", "x", "--rights", "Read"), "there is no right 'Read'"),
-        (("add", "x", "--rights", ""), "rights are empty"),
+        (("add", "x", "--rights", ""), "rights of a rule are empty"),
         (("add", "x", "--rights", "Manage"), "Manage was given without Send and Listen"),
         (("add", "a b", "--rights", "Send"), "the name of an authorization rule is invalid"),
         (("add", "x", "--rights", "Send", "--entity", "nowhere"), "there is no queue or topic 'nowhere'"),
