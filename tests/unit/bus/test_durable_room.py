@@ -42,7 +42,7 @@ def full(rig: Rig, size: int = 2, **settings: object) -> None:
 
 def in_line(rig: Rig) -> int:
     queue = rig.bus._durable._publishing._publish_queues.get("c")
-    return 0 if line is None else len(queue._waiting)
+    return 0 if queue is None else len(queue._waiting)
 
 
 def stand_in_line(rig: Rig, body: object = None, publish: Callable[[], object] | None = None) -> Publisher:

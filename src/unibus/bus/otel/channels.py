@@ -90,7 +90,7 @@ class TracedChannels:
             if self._post(target, messages, item) == FULL:
                 if isinstance(bus, MessageBus):
                     publishing.is_blocked = True
-                    return self._wait_for_space(publishing, bus._publish_blocking_async(target, messages), item)
+                    return self._wait_for_space(publishing, bus._publish_when_room(target, messages), item)
                 assert isinstance(bus, SyncMessageBus)
                 bus._refused(target, messages, FULL)
         if isinstance(bus, SyncMessageBus):
