@@ -28,14 +28,14 @@ RATE_TARGETS = {
     "send in sessions": 5_000.0,
     "receive in sessions": 5_000.0,
 }
-"""S2-069, messages a second, at many connections."""
+"""Messages a second, at many connections."""
 
 LATENCY_TARGETS = {
     "send": (500.0, 1_000.0, 5_000.0),
     "receive": (1_000.0, 2_000.0, 10_000.0),
     "complete": (500.0, 1_000.0, 5_000.0),
 }
-"""S2-068, microseconds at p50, p95 and p99, at one connection as a difference to the limit (X-67)."""
+"""Microseconds at p50, p95 and p99, at one connection as a difference to the limit."""
 
 PERCENTILES = ("p50", "p95", "p99")
 LEAST_US = 1.0

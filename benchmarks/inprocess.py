@@ -36,7 +36,7 @@ from unibus.sync import MessageBus as SyncMessageBus
 MESSAGES = 100_000
 WORKERS = 4
 TARGETS_NS = {1: 2_000.0, 36: 500.0}
-"""Channels → nanoseconds per message (S0-023, S0-024)."""
+"""Channels → nanoseconds per message."""
 
 
 def run(options: Options) -> Report:

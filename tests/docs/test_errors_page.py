@@ -1,4 +1,4 @@
-"""The table of errors in the guide is the tree of errors in the code (A12)."""
+"""The table of errors in the guide is the tree of errors in the code."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""The command line tells what happened and what to do, on the error stream, and exits with a code to match (A12)."""
+"""The command line tells what happened and what to do, on the error stream, and exits with a code to match."""
 
 import inspect
 import os
