@@ -5,7 +5,7 @@ given. Peers start from a ready dict (pydantic from a ready model) and end with 
 and ends with a message, whose header types survive. The body is text, since JSON peers cannot carry bytes.
 Ours is the default encoding; the JSON form is for people, and no claim is made of its speed. Nor is one made for
 encoding a tree of dicts: ours first looks for types that would be lost, and orjson, which loses them, is quicker.
-Targets are the first design's: 2 µs to serialize, 1 µs to read. There is no limit: no codec does nothing.
+Targets: 2 µs to serialize, 1 µs to read. There is no limit: no codec does nothing.
 """
 
 import operator

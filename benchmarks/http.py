@@ -6,7 +6,7 @@ without a store or a key on the same uvicorn, httptools and uvloop (`benchmarks.
 pydantic bodies, and as the limit a bare ASGI callable. Batches are also compared with `send_many` and `receive_batch`
 in process. The best round counts. Processor time is the server's, for a request: it varies least between runs. The last
 figures are the bars that we set ourselves. Targets of 10,000 and 5,000 messages a second and of latency are those of
-the seed; latency is given at one connection and as a difference to the limit, since an empty route at 32 connections
+the targets; latency is given at one connection and as a difference to the limit, since an empty route at 32 connections
 would miss them by itself.
 """
 

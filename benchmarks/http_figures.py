@@ -1,4 +1,4 @@
-"""From loads to figures: rates, processor time, percentiles, the targets of the seed, and our own bars."""
+"""From loads to figures: rates, processor time, percentiles, the targets, and our own bars."""
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter

@@ -5,7 +5,7 @@ that counts, and because the clock stops only when the last message has been han
 its defaults but for an unbounded channel: a publisher that does nothing else would otherwise be refused.
 The limit is a raw deque and a call in one thread. The worker pool is shown a second time beside a deque that is handed
 to a thread, because changing threads is what it is for.
-The targets are the first design's: 500,000 messages a second on one channel, 2,000,000 over 36.
+The targets: 500,000 messages a second on one channel, 2,000,000 over 36.
 """
 
 import asyncio

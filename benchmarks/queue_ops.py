@@ -3,7 +3,7 @@
 Fair, because each contender's loop is written out by hand (a shared one would charge its extra call to the fastest
 most), items go in by the same list of priorities, and what comes out is checked to be in (priority, arrival) order.
 The peers carry a sequence number in the item, which they need for that order. The limit is a raw deque, which has
-no order but arrival; it is checked for that. Targets are the first design's 0.1 µs.
+no order but arrival; it is checked for that. The target is 0.1 µs.
 """
 
 import asyncio

@@ -193,7 +193,7 @@ WORDS_BANNED: Final = (
 )
 """Not in an error, a log line or a help text: docs/glossary.md has the word to use for each."""
 
-SEED_NAMES: Final[dict[str, str]] = {
+PROMISED_NAMES: Final[dict[str, str]] = {
     "DeadLetterManager": "a public name that the first users of this interface were promised",
     "SyncDeadLetterManager": "the same on the sync API",
 }
@@ -234,7 +234,7 @@ MACHINE_FOLDERS: Final = ("root", "work", "home")
 REGISTRY_HOSTS: Final = (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"))
 """Apart, so that this file does not name what it forbids."""
 
-_PUBLISH = "the seeds fix the names, and collecting **fields would cost a compiled publish a quarter of its time"
+_PUBLISH = "the names are promised, and collecting **fields would cost a compiled publish a quarter of its time"
 _PUBLISHES = (
     "unibus.bus.api.message_bus.MessageBus.publish",
     "unibus.bus.api.message_bus.MessageBus.publish_from_sync",

@@ -17,7 +17,7 @@ from tests.tidy.layout import (
     MODULE_NAMES_BANNED,
     PACKAGE,
     PARAMETERS_MAX,
-    SEED_NAMES,
+    PROMISED_NAMES,
 )
 from tests.tidy.tree import Breach, Module, Tree
 
@@ -162,7 +162,7 @@ def module_names_say_something(tree: Tree) -> Iterator[Breach]:
 def class_names_say_something(tree: Tree) -> Iterator[Breach]:
     for module in tree.modules:
         for node in _classes(module):
-            if node.name.endswith(CLASS_SUFFIXES_BANNED) and node.name not in SEED_NAMES:
+            if node.name.endswith(CLASS_SUFFIXES_BANNED) and node.name not in PROMISED_NAMES:
                 name = f"{module.name}.{node.name}"
                 yield Breach(module.path, node.lineno, name, "name the thing, not that it manages or helps")
 

@@ -17,7 +17,7 @@ from unibus.core.flow.queue import PriorityQueue
 
 FACES = [MessageBus, SyncMessageBus]
 
-# Name, then the parameters in the seed's order; ours may have more after them or by keyword only.
+# Name, then the parameters in the promised order; ours may have more after them or by keyword only.
 METHODS = {
     "create_channel": ["name"],
     "publish": ["channel", "payload", "priority", "trace_id"],

@@ -46,7 +46,7 @@ def test_kept_messages_are_bounded_and_the_bound_is_the_channels(sync_bus: SyncM
 
 
 def test_max_queue_size_zero_is_unbounded(sync_bus: SyncMessageBus) -> None:
-    # The seed's load test needs 0 or a consumer.
+    # A load test needs 0 or a consumer.
     sync_bus.create_channel("c", max_queue_size=0)
     for number in range(5_000):
         sync_bus.publish("c", number)
