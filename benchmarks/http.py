@@ -5,8 +5,8 @@ synced (D2), with authorization, metrics and audit on, as a server has them by d
 without a store or a key on the same uvicorn, httptools and uvloop (`benchmarks.http_limits`): FastAPI routes with
 pydantic bodies, and as the limit a bare ASGI callable. Batches are also compared with `send_many` and `receive_batch`
 in process. The best round counts. Processor time is the server's, for a request: it varies least between runs. The last
-figures are the bars that we set ourselves. Targets of 10,000 and 5,000 messages a second and of latency are those of
-the targets; latency is given at one connection and as a difference to the limit, since an empty route at 32 connections
+figures are the bars that we set ourselves. The targets are 10,000 and 5,000 messages a second and a latency; that
+is given at one connection and as a difference to the limit, since an empty route at 32 connections
 would miss them by itself.
 """
 
