@@ -1,4 +1,4 @@
-"""Every name of the first two designs exists, with their parameters (S0-032…092, S1-002…034; X-21, X-50)."""
+"""Every public name of the API classes exists, with its parameters."""
 
 import inspect
 
@@ -19,21 +19,21 @@ FACES = [MessageBus, SyncMessageBus]
 
 # Name, then the parameters in the seed's order; ours may have more after them or by keyword only.
 METHODS = {
-    "create_channel": ["name"],  # S0-065, S0-090
-    "publish": ["channel", "payload", "priority", "trace_id"],  # S0-066, S0-091, S1-026
-    "publish_json": ["channel", "value"],  # S0-067
+    "create_channel": ["name"],
+    "publish": ["channel", "payload", "priority", "trace_id"],
+    "publish_json": ["channel", "value"],
     "publish_many": ["channel", "payloads"],
-    "publish_from_sync": ["channel", "payload"],  # S1-027
-    "subscribe": ["channel", "handler", "retry_attempts", "retry_delay", "concurrency"],  # S1-028
-    "unsubscribe": ["subscription"],  # S0-050
-    "queue_size": ["channel"],  # S0-069
-    "pop": ["channel"],  # S0-051
-    "metrics": [],  # S0-069
-    "start": ["worker_count"],  # S0-063
-    "stop": [],  # S0-064
-    "close": ["drain_timeout"],  # S1-031, X-45
-    "with_persistence": [],  # S0-062
-    "with_idempotency": ["ttl_seconds"],  # S0-062
+    "publish_from_sync": ["channel", "payload"],
+    "subscribe": ["channel", "handler", "retry_attempts", "retry_delay", "concurrency"],
+    "unsubscribe": ["subscription"],
+    "queue_size": ["channel"],
+    "pop": ["channel"],
+    "metrics": [],
+    "start": ["worker_count"],
+    "stop": [],
+    "close": ["drain_timeout"],
+    "with_persistence": [],
+    "with_idempotency": ["ttl_seconds"],
     "request": ["channel", "payload"],
     "drain": [],
 }
@@ -48,21 +48,18 @@ def test_the_bus_has_the_method_with_the_seeds_parameters(face: type, name: str)
 
 @pytest.mark.parametrize("face", FACES)
 def test_the_defaults_of_subscribe_are_the_second_designs(face: type) -> None:
-    # S1-028
     parameters = inspect.signature(face.subscribe).parameters  # type: ignore[attr-defined]
     assert [parameters[name].default for name in ("retry_attempts", "retry_delay", "concurrency")] == [3, 0.1, 1]
 
 
 @pytest.mark.parametrize("face", FACES)
 def test_the_constructor_takes_the_first_designs_keywords(face: type) -> None:
-    # S0-089
     parameters = inspect.signature(face).parameters
     assert parameters["persistence_path"].default is None
     assert parameters["worker_count"].default == 4
 
 
 def test_channel_settings_and_their_defaults() -> None:
-    # S0-042, S0-090
     config = ChannelConfig()
     assert (config.max_queue_size, config.drop_policy) == (1000, "drop_new")
     assert config.persistent is None  # False on a bus without a durable URL.
@@ -71,7 +68,6 @@ def test_channel_settings_and_their_defaults() -> None:
 
 
 def test_create_channel_takes_a_size_as_second_argument(sync_bus: SyncMessageBus) -> None:
-    # S0-090
     sync_bus.create_channel("c", 1)
     sync_bus.publish("c")
     with pytest.raises(unibus.QueueFull):
@@ -109,14 +105,12 @@ def test_the_public_names() -> None:
 
 
 def test_priorities() -> None:
-    # S0-034, X-01
     levels = [Priority.CRITICAL, Priority.HIGH, Priority.NORMAL, Priority.LOW, Priority.BACKGROUND]
     assert levels == [0, 25, 50, 75, 100]
     assert Message.new("c", 1).priority == Priority.NORMAL
 
 
 def test_the_message_of_the_first_design() -> None:
-    # S0-036, S0-037
     message = Message.new("c", {"a": 1})
     assert (message.channel, message.body, message.as_json()) == ("c", {"a": 1}, {"a": 1})
     assert message.id
@@ -127,7 +121,7 @@ def test_the_message_of_the_first_design() -> None:
 
 
 def test_payload_kinds() -> None:
-    # S0-038…S0-040
+    # Each kind of payload answers only for itself.
     assert Payload.json({"a": 1}).as_json() == {"a": 1}
     assert Payload.json({"a": 1}).as_bytes() is None
     assert Payload.bytes(b"x").as_bytes() == b"x"
@@ -139,13 +133,11 @@ def test_payload_kinds() -> None:
 
 
 def test_the_queue_of_the_first_design() -> None:
-    # S0-059
     for name in ("push_with_priority", "push", "pop", "is_empty", "drain", "__len__"):
         assert hasattr(PriorityQueue, name)
 
 
 def test_the_snapshot_of_the_first_design() -> None:
-    # S0-073
     for name in (
         "published",
         "dispatched",
@@ -158,7 +150,6 @@ def test_the_snapshot_of_the_first_design() -> None:
 
 
 def test_message_id() -> None:
-    # S0-032
     one, two = MessageId.new(), MessageId.new()
     assert one != two
     assert MessageId.from_str(str(one)) == one
@@ -166,13 +157,11 @@ def test_message_id() -> None:
 
 
 def test_message_meta(sync_bus: SyncMessageBus) -> None:
-    # S0-035, X-46
     meta = MessageMeta(trace_id="t", correlation_id="c", source="s", custom={"a": "1"})
     assert (meta.trace_id, meta.correlation_id, meta.source, dict(meta.custom)) == ("t", "c", "s", {"a": "1"})
 
 
 def test_bus_message() -> None:
-    # S1-008, S1-009, S1-010, X-14, X-46
     message = Message.new("topic", {"a": 1}, 5)
     view = BusMessage(message)
     assert (view.topic, view.priority, view.payload) == ("topic", 5, {"a": 1})
@@ -183,5 +172,5 @@ def test_bus_message() -> None:
 
 
 def test_with_idempotency_gives_the_bus_back(sync_bus: SyncMessageBus) -> None:
-    # S0-062: a builder, and whole seconds are fine.
+    # A builder, and whole seconds are fine.
     assert sync_bus.with_idempotency(60) is sync_bus

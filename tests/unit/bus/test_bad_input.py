@@ -1,4 +1,4 @@
-"""Bad input: a named error with a hint, counted by kind, and nothing lost (X-49 and the issue's list)."""
+"""Bad input: a named error with a hint, counted by kind, and nothing lost."""
 
 import math
 from collections.abc import Callable
@@ -35,7 +35,6 @@ def outcome(bus: SyncMessageBus, kind: str) -> int:
 
 
 def test_a_strict_bus_refuses_unknown_channels() -> None:
-    # A13, S0-054
     with SyncMessageBus(strict=True) as bus:
         for call in (
             lambda: bus.publish("c"),
@@ -56,7 +55,7 @@ def test_a_strict_bus_refuses_unknown_channels() -> None:
 
 
 def test_a_refused_subscribe_is_not_counted_as_a_publish() -> None:
-    # X-49: outcomes are those of publish.
+    # Outcomes are those of publish.
     with SyncMessageBus(strict=True) as bus:
         with pytest.raises(ChannelNotFound):
             bus.subscribe("c", Collector())
@@ -80,7 +79,7 @@ def test_a_strict_bus_may_subscribe_to_patterns() -> None:
 
 @pytest.mark.parametrize("priority", [-1, 256, 10**30, True, 1.5, "high", math.nan, b"1", [1]])
 def test_a_priority_out_of_range_is_refused_and_counted(sync_bus: SyncMessageBus, priority: object) -> None:
-    # X-01, X-49. In the compiled package a parameter of a narrower type would raise TypeError before it is counted.
+    # In the compiled package a parameter of a narrower type would raise TypeError before it is counted.
     sync_bus.create_channel("c")
     publishes: list[Callable[[], object]] = [
         lambda: sync_bus.publish("c", 1, priority),
@@ -191,7 +190,7 @@ def test_a_body_at_the_limit_is_taken(sync_bus: SyncMessageBus) -> None:
 
 
 def test_what_json_cannot_express_is_counted_by_its_kind(sync_bus: SyncMessageBus) -> None:
-    # X-49: every outcome of publish is counted once by kind.
+    # Every outcome of publish is counted once by kind.
     sync_bus.create_channel("c")
     with pytest.raises(SerializationFailed):
         sync_bus.publish_json("c", object())
@@ -199,7 +198,6 @@ def test_what_json_cannot_express_is_counted_by_its_kind(sync_bus: SyncMessageBu
 
 
 def test_a_field_that_does_not_exist_is_counted_as_invalid(sync_bus: SyncMessageBus) -> None:
-    # X-49
     sync_bus.create_channel("c")
     with pytest.raises(UsageError):
         sync_bus.publish("c", 1, fields={"no_such_field": 1})
@@ -207,7 +205,7 @@ def test_a_field_that_does_not_exist_is_counted_as_invalid(sync_bus: SyncMessage
 
 
 def test_many_that_are_refused_are_counted_each(sync_bus: SyncMessageBus) -> None:
-    # X-49: as many outcomes as messages, accepted or not.
+    # As many outcomes as messages, accepted or not.
     sync_bus.create_channel("c", max_queue_size=2)
     sync_bus.publish_many("c", [1, 2])
     with pytest.raises(PublishError):
@@ -265,7 +263,6 @@ def test_a_field_of_the_wrong_kind_is_refused(sync_bus: SyncMessageBus, fields: 
 
 
 def test_publish_errors_are_runtime_errors() -> None:
-    # S0-091, A12
     assert issubclass(PublishError, RuntimeError)
     for kind in (MessageTooLarge, SerializationFailed, ChannelNotFound):
         assert issubclass(kind, PublishError)

@@ -1,4 +1,4 @@
-"""The third policy: publishers wait for room, and whatever makes room wakes them (X-02, A14, A15)."""
+"""The third policy: publishers wait for room, and whatever makes room wakes them."""
 
 import asyncio
 import gc
@@ -86,7 +86,7 @@ def test_a_larger_bound_frees_a_waiting_publisher(sync_bus: SyncMessageBus) -> N
 
 
 def test_closing_the_bus_frees_a_waiting_publisher_with_an_error() -> None:
-    # X-45: an error, because the message will never be delivered.
+    # An error, because the message will never be delivered.
     bus = SyncMessageBus()
     bus.create_channel("c", max_queue_size=1, drop_policy="block")
     bus.publish("c", 1)
@@ -125,7 +125,7 @@ def test_many_wait_for_room_for_all(sync_bus: SyncMessageBus) -> None:
 
 
 def test_many_wait_for_room_beside_a_filter_and_arrive_once(sync_bus: SyncMessageBus) -> None:
-    # X-07: exactly once, also when the first try found room for a part of them.
+    # Exactly once, also when the first try found room for a part of them.
     sync_bus.create_channel("c", max_queue_size=2, drop_policy="block")
     gate = Gate()
     sync_bus.subscribe("c", gate, filter=lambda message: True)
@@ -225,7 +225,6 @@ async def test_an_async_handler_makes_room(async_bus: MessageBus) -> None:
 
 
 async def test_publish_from_sync_never_blocks_the_loops_own_thread(async_bus: MessageBus) -> None:
-    # A15
     async_bus.create_channel("c", max_queue_size=1, drop_policy="block")
     async_bus.publish_from_sync("c", 1)
     with pytest.raises(QueueFull):

@@ -1,4 +1,4 @@
-"""Channels: made, made again, made on the fly, kept messages, one name space (X-06, X-11, X-12, A13)."""
+"""Channels: made, made again, made on the fly, kept messages, one name space."""
 
 import threading
 
@@ -12,7 +12,7 @@ from unibus.limits import IMPLICIT_CHANNELS_MAX
 
 
 def test_a_created_channel_keeps_messages_for_its_first_subscriber_in_order(sync_bus: SyncMessageBus) -> None:
-    # X-11, A13: strictly by (priority, sequence), also among what was kept.
+    # Strictly by (priority, sequence), also among what was kept.
     sync_bus.create_channel("c")
     for number, priority in enumerate([50, 0, 100, 50, 25, 0]):
         sync_bus.publish("c", number, priority)
@@ -36,7 +36,7 @@ def test_kept_messages_go_to_the_first_subscriber_only(sync_bus: SyncMessageBus)
 
 
 def test_kept_messages_are_bounded_and_the_bound_is_the_channels(sync_bus: SyncMessageBus) -> None:
-    # X-11, S0-090: 1000 by default.
+    # 1000 by default.
     sync_bus.create_channel("c")
     for number in range(1000):
         sync_bus.publish("c", number)
@@ -46,7 +46,7 @@ def test_kept_messages_are_bounded_and_the_bound_is_the_channels(sync_bus: SyncM
 
 
 def test_max_queue_size_zero_is_unbounded(sync_bus: SyncMessageBus) -> None:
-    # X-11: the seed's load test needs 0 or a consumer.
+    # A load test without a consumer needs max_queue_size=0.
     sync_bus.create_channel("c", max_queue_size=0)
     for number in range(5_000):
         sync_bus.publish("c", number)
@@ -54,7 +54,7 @@ def test_max_queue_size_zero_is_unbounded(sync_bus: SyncMessageBus) -> None:
 
 
 def test_kept_messages_reach_a_pattern_subscriber_too(sync_bus: SyncMessageBus) -> None:
-    # A13: they are kept "while nobody subscribes"; a pattern that matches is somebody, and its order must hold.
+    # Messages are kept while no group takes them; a pattern that matches is a group, and its order must hold.
     sync_bus.create_channel("a.b")
     sync_bus.publish("a.b", 1)
     got = Collector()
@@ -64,7 +64,7 @@ def test_kept_messages_reach_a_pattern_subscriber_too(sync_bus: SyncMessageBus) 
 
 
 def test_order_holds_while_a_first_subscriber_comes_between_publishes() -> None:
-    # X-01, A3: what was kept is older than what is published while it is handed over.
+    # What was kept is older than what is published while it is handed over.
     with eager_switching():
         for _ in range(40):
             with SyncMessageBus(worker_count=1) as bus:
@@ -88,7 +88,6 @@ def test_order_holds_while_a_first_subscriber_comes_between_publishes() -> None:
 
 
 def test_the_same_settings_again_change_nothing(sync_bus: SyncMessageBus) -> None:
-    # X-06
     sync_bus.create_channel("c", max_queue_size=5, ttl=60)
     got = Collector()
     sync_bus.publish("c", 1)
@@ -102,7 +101,7 @@ def test_the_same_settings_again_change_nothing(sync_bus: SyncMessageBus) -> Non
 
 
 def test_the_same_settings_again_do_not_refill_the_rate(timed_bus: SyncMessageBus) -> None:
-    # X-06: "no-op". Else any caller could get round the limit by creating the channel again.
+    # "no-op". Else any caller could get round the limit by creating the channel again.
     timed_bus.create_channel("c", rate_limit_per_sec=1, rate_limit_burst=1)
     timed_bus.publish("c", 1)
     timed_bus.create_channel("c", rate_limit_per_sec=1, rate_limit_burst=1)
@@ -111,7 +110,6 @@ def test_the_same_settings_again_do_not_refill_the_rate(timed_bus: SyncMessageBu
 
 
 def test_the_same_settings_again_do_not_forget_dedup_keys(sync_bus: SyncMessageBus) -> None:
-    # X-06
     sync_bus.create_channel("c")
     sync_bus.publish("c", 1, dedup_key="k")
     sync_bus.create_channel("c")
@@ -120,7 +118,6 @@ def test_the_same_settings_again_do_not_forget_dedup_keys(sync_bus: SyncMessageB
 
 
 def test_other_settings_are_refused_and_change_nothing(sync_bus: SyncMessageBus) -> None:
-    # X-06
     sync_bus.create_channel("c", max_queue_size=1)
     sync_bus.publish("c", 1)
     with pytest.raises(ChannelExists) as caught:
@@ -132,7 +129,6 @@ def test_other_settings_are_refused_and_change_nothing(sync_bus: SyncMessageBus)
 
 
 def test_update_changes_the_settings_and_keeps_queue_and_subscribers(sync_bus: SyncMessageBus) -> None:
-    # X-06
     sync_bus.create_channel("c", max_queue_size=1)
     sync_bus.publish("c", 1)
     sync_bus.create_channel("c", max_queue_size=2, update=True)
@@ -185,7 +181,6 @@ def test_an_update_that_is_refused_changes_nothing(sync_bus: SyncMessageBus, nam
 
 
 def test_names_that_differ_only_by_case_cannot_both_exist(sync_bus: SyncMessageBus) -> None:
-    # A13
     sync_bus.create_channel("Orders")
     for use in (sync_bus.create_channel, sync_bus.publish):
         with pytest.raises(ChannelExists) as caught:
@@ -197,7 +192,6 @@ def test_names_that_differ_only_by_case_cannot_both_exist(sync_bus: SyncMessageB
 
 
 def test_queue_size_and_pop_of_an_unknown_channel_are_none_and_make_nothing(sync_bus: SyncMessageBus) -> None:
-    # S0-069, S0-092
     assert sync_bus.queue_size("nobody") is None
     assert sync_bus.pop("nobody") is None
     assert sync_bus.dead_letters("nobody") == []
@@ -207,7 +201,6 @@ def test_queue_size_and_pop_of_an_unknown_channel_are_none_and_make_nothing(sync
 
 
 def test_pop_takes_what_is_kept_in_order(sync_bus: SyncMessageBus) -> None:
-    # S0-051
     sync_bus.create_channel("c")
     for number, priority in enumerate([75, 25, 75]):
         sync_bus.publish("c", number, priority)
@@ -216,7 +209,6 @@ def test_pop_takes_what_is_kept_in_order(sync_bus: SyncMessageBus) -> None:
 
 
 def test_messages_that_nobody_reads_are_counted_as_unrouted(sync_bus: SyncMessageBus) -> None:
-    # X-12, A13
     message = sync_bus.publish("nobody", 1)
     assert message.body == 1
     (channel,) = [each for each in sync_bus.snapshot().channels if each.channel == "nobody"]
@@ -230,7 +222,7 @@ def test_messages_that_nobody_reads_are_counted_as_unrouted(sync_bus: SyncMessag
 
 
 def test_unique_names_do_not_fill_the_memory_and_totals_stay_exact(sync_bus: SyncMessageBus) -> None:
-    # A13 and limits.IMPLICIT_CHANNELS_MAX
+    # See limits.IMPLICIT_CHANNELS_MAX.
     count = 2 * IMPLICIT_CHANNELS_MAX + 1
     for number in range(count):
         sync_bus.publish(f"topic-{number}")
@@ -242,7 +234,7 @@ def test_unique_names_do_not_fill_the_memory_and_totals_stay_exact(sync_bus: Syn
 
 
 def test_a_sequence_never_goes_back_when_a_forgotten_channel_is_made_again(sync_bus: SyncMessageBus) -> None:
-    # A3: a sequence survives deletion and re-creation.
+    # A sequence survives deletion and re-creation.
     before = [sync_bus.publish("first").sequence for _ in range(3)]
     for number in range(IMPLICIT_CHANNELS_MAX):
         sync_bus.publish(f"topic-{number}")
@@ -263,7 +255,7 @@ def test_a_channel_with_a_subscriber_or_created_is_never_forgotten(sync_bus: Syn
 
 
 def test_a_delivery_is_counted_although_its_channel_was_forgotten_meanwhile(sync_bus: SyncMessageBus) -> None:
-    # S0-101: totals are exact, whatever happens to the channel while its message is handled.
+    # Totals are exact, whatever happens to the channel while its message is handled.
     def handler(message: object) -> None:
         for number in range(IMPLICIT_CHANNELS_MAX + 1):
             sync_bus.publish(f"other-{number}")

@@ -1,4 +1,4 @@
-"""Many producers at once: bounds hold, nothing is lost or doubled (X-04, S0-099)."""
+"""Many producers at once: bounds hold, nothing is lost or doubled."""
 
 import threading
 
@@ -15,7 +15,7 @@ BOUND = 7
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "group"])
 def test_the_queue_never_exceeds_its_bound(kept: bool) -> None:
-    # X-04: a plain run without a lock broke this in 4 of 300 rounds.
+    # A plain run without a lock broke this in 4 of 300 rounds.
     bus = SyncMessageBus()
     bus.create_channel("c", max_queue_size=BOUND)
     bus.stop(GUARD_S)
@@ -97,7 +97,6 @@ def test_subscribers_come_and_go_while_others_publish(sync_bus: SyncMessageBus) 
 
 
 def test_a_created_channel_loses_nothing_while_its_only_subscriber_comes_and_goes(sync_bus: SyncMessageBus) -> None:
-    # A13, X-17
     sync_bus.create_channel("c", max_queue_size=0)
     got = Collector()
     stop = threading.Event()
@@ -118,7 +117,6 @@ def test_a_created_channel_loses_nothing_while_its_only_subscriber_comes_and_goe
 
 
 def test_channels_are_made_once_when_many_threads_want_them(sync_bus: SyncMessageBus) -> None:
-    # A13
     wins: list[str] = []
 
     def use(number: int) -> None:
@@ -138,7 +136,7 @@ def test_channels_are_made_once_when_many_threads_want_them(sync_bus: SyncMessag
 
 
 def test_rate_limits_are_exact_under_threads(timed_bus: SyncMessageBus) -> None:
-    # X-04 in spirit: the token bucket is checked and taken in one step.
+    # The token bucket is checked and taken in one step.
     timed_bus.create_channel("c", max_queue_size=0, rate_limit_per_sec=1, rate_limit_burst=100)
     accepted = [0] * 8
 
@@ -156,7 +154,6 @@ def test_rate_limits_are_exact_under_threads(timed_bus: SyncMessageBus) -> None:
 
 
 def test_a_dedup_key_is_accepted_once_under_threads(sync_bus: SyncMessageBus) -> None:
-    # X-07
     sync_bus.create_channel("c", max_queue_size=0)
     with eager_switching():
         run_together(8, lambda number: [sync_bus.publish("c", dedup_key=f"k{step}") for step in range(100)] and None)

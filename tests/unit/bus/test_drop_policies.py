@@ -1,4 +1,4 @@
-"""What a full queue does: drop_new, drop_old (X-02, S0-046, S0-047, S0-048)."""
+"""What a full queue does: drop_new, drop_old."""
 
 import pytest
 
@@ -21,7 +21,6 @@ def rest(bus: SyncMessageBus) -> list[object]:
 
 
 def test_drop_new_refuses_and_gives_the_message_back(sync_bus: SyncMessageBus) -> None:
-    # S0-046, S0-060
     filled(sync_bus, "drop_new", ("a", 100))
     with pytest.raises(QueueFull) as caught:
         sync_bus.publish("c", "b", 0)
@@ -32,7 +31,6 @@ def test_drop_new_refuses_and_gives_the_message_back(sync_bus: SyncMessageBus) -
 
 
 def test_drop_old_evicts_the_least_urgent_class_oldest_first(sync_bus: SyncMessageBus) -> None:
-    # X-02
     filled(sync_bus, "drop_old", ("low1", 75), ("critical", 0), ("low2", 75), ("normal", 50))
     sync_bus.publish("c", "new1", 50)
     sync_bus.publish("c", "new2", 50)
@@ -41,14 +39,13 @@ def test_drop_old_evicts_the_least_urgent_class_oldest_first(sync_bus: SyncMessa
 
 
 def test_drop_old_makes_room_within_the_same_class(sync_bus: SyncMessageBus) -> None:
-    # X-02: equally urgent is not more urgent.
+    # Equally urgent is not more urgent.
     filled(sync_bus, "drop_old", ("a", 50), ("b", 50))
     sync_bus.publish("c", "c", 50)
     assert rest(sync_bus) == ["b", "c"]
 
 
 def test_drop_old_never_evicts_something_more_urgent(sync_bus: SyncMessageBus) -> None:
-    # X-02
     filled(sync_bus, "drop_old", ("a", 50), ("b", 25))
     with pytest.raises(QueueFull):
         sync_bus.publish("c", "late", 51)
@@ -57,7 +54,6 @@ def test_drop_old_never_evicts_something_more_urgent(sync_bus: SyncMessageBus) -
 
 
 def test_an_eviction_is_a_dead_letter_where_a_channel_is_named(sync_bus: SyncMessageBus) -> None:
-    # X-02
     filled(sync_bus, "drop_old", ("a", 50), dead_letter_channel="dlq")
     sync_bus.publish("c", "b", 50)
     letter = sync_bus.pop("dlq")
@@ -99,7 +95,6 @@ def test_drop_old_for_many_at_once_is_all_or_none(sync_bus: SyncMessageBus) -> N
 
 
 def test_an_unknown_drop_policy_is_refused(sync_bus: SyncMessageBus) -> None:
-    # S0-048, settled by the issue
     with pytest.raises(ConfigInvalid) as caught:
         sync_bus.create_channel("c", drop_policy="drop_random")
     assert "drop_old" in caught.value.hint

@@ -1,4 +1,4 @@
-"""Groups: different ones both get, members of one compete (X-12, X-47, A13)."""
+"""Groups: different ones both get, members of one compete."""
 
 import asyncio
 import functools
@@ -21,7 +21,6 @@ def handler_two(message: Message) -> None:
 
 
 def test_two_handlers_both_get_every_message(sync_bus: SyncMessageBus) -> None:
-    # X-12
     _got.clear()
     one = sync_bus.subscribe("c", handler_one)
     sync_bus.subscribe("c", handler_two)
@@ -33,7 +32,7 @@ def test_two_handlers_both_get_every_message(sync_bus: SyncMessageBus) -> None:
 
 
 def test_the_same_handler_twice_competes_with_itself(sync_bus: SyncMessageBus) -> None:
-    # A13: the default group is the handler's name.
+    # The default group is the handler's name.
     _got.clear()
     sync_bus.subscribe("c", handler_one)
     sync_bus.subscribe("c", handler_one)
@@ -43,7 +42,7 @@ def test_the_same_handler_twice_competes_with_itself(sync_bus: SyncMessageBus) -
 
 
 def test_closures_lambdas_partials_and_methods_are_handlers_of_their_own(sync_bus: SyncMessageBus) -> None:
-    # X-12: they share a qualified name, but nobody asked them to compete.
+    # they share a qualified name, but no group=.
     collectors = [Collector() for _ in range(8)]
 
     def made(got: Collector):  # type: ignore[no-untyped-def]
@@ -71,7 +70,6 @@ def test_closures_lambdas_partials_and_methods_are_handlers_of_their_own(sync_bu
 
 
 def test_members_of_an_explicit_group_compete(sync_bus: SyncMessageBus) -> None:
-    # X-12
     first, second = Gate(), Collector()
     sync_bus.subscribe("c", first, group="g")
     sync_bus.publish("c", 0)
@@ -108,7 +106,6 @@ def test_a_member_that_leaves_gives_its_backlog_to_the_others(sync_bus: SyncMess
 
 
 def test_hand_over_is_in_order_with_one_slot(sync_bus: SyncMessageBus) -> None:
-    # X-47
     sync_bus.stop(10)
     got = Collector()
     sync_bus.subscribe("c", got, concurrency=1)

@@ -150,7 +150,7 @@ def test_builtins_methods_partials_classes_and_mocks_are_handlers(sync_bus: Sync
 def test_a_body_that_has_the_type_already_is_not_copied(
     sync_bus: SyncMessageBus, annotation: Any, body: object
 ) -> None:
-    # S0-007: the very object that was published.
+    # The very object that was published.
     seen: list[Any] = []
 
     def handler(value: Any) -> None:
@@ -300,7 +300,6 @@ async def test_a_typed_async_handler_that_gets_the_wrong_payload(async_bus: Mess
 
 
 def test_the_second_designs_view(sync_bus: SyncMessageBus) -> None:
-    # S1-008
     seen: list[Any] = []
 
     def handler(message: BusMessage) -> None:

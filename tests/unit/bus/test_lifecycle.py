@@ -1,4 +1,4 @@
-"""Start, stop, close, and what happens to a bus that is simply dropped (X-05, X-45, S0-063, S0-064)."""
+"""Start, stop, close, and what happens to a bus that is simply dropped."""
 
 import asyncio
 import gc
@@ -31,7 +31,7 @@ from unibus.errors import BusClosed, ConfigInvalid, RequestTimeout
 
 @pytest.mark.parametrize("workers", [1, 4, 64])
 def test_stop_returns_and_ends_every_worker(workers: int) -> None:
-    # X-05: one token for N workers would leave N - 1 of them waiting for ever.
+    # One token for N workers would leave N - 1 of them waiting for ever.
     before = bus_threads()
     bus = SyncMessageBus(worker_count=workers)
     together = threading.Barrier(workers + 1)
@@ -52,7 +52,6 @@ def test_stop_returns_and_ends_every_worker(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [1, 4, 64])
 def test_stop_returns_with_a_blocked_handler_and_says_so(workers: int) -> None:
-    # X-05
     bus = SyncMessageBus(worker_count=workers)
     gate = Gate()
     bus.subscribe("c", gate, concurrency=workers)
@@ -66,7 +65,6 @@ def test_stop_returns_with_a_blocked_handler_and_says_so(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [1, 4, 64])
 async def test_async_stop_returns_with_a_blocked_handler(workers: int) -> None:
-    # X-05
     bus = MessageBus(worker_count=workers)
     gate = Gate()
     bus.subscribe("c", gate)
@@ -78,7 +76,7 @@ async def test_async_stop_returns_with_a_blocked_handler(workers: int) -> None:
 
 
 def test_a_second_stop_still_knows_of_the_blocked_handler(sync_bus: SyncMessageBus) -> None:
-    # S0-064: idempotent, and not less true the second time.
+    # Idempotent, and not less true the second time.
     gate = Gate()
     sync_bus.subscribe("c", gate)
     sync_bus.publish("c")
@@ -167,7 +165,6 @@ def test_messages_published_while_stopped_wait_for_start(sync_bus: SyncMessageBu
 
 
 def test_start_is_idempotent_and_may_set_the_number_of_workers(sync_bus: SyncMessageBus) -> None:
-    # S0-063
     sync_bus.start()
     sync_bus.start(2)
     sync_bus.start(2)
@@ -195,7 +192,6 @@ def test_stop_and_start_many_times_lose_nothing(sync_bus: SyncMessageBus) -> Non
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_close_delivers_what_was_published(kind: str) -> None:
-    # X-45
     bus = SyncMessageBus()
     got = Collector()
 
@@ -210,7 +206,6 @@ def test_close_delivers_what_was_published(kind: str) -> None:
 
 
 async def test_leaving_the_block_delivers_then_closes() -> None:
-    # X-45
     got: list[object] = []
 
     async def handler(message: Message) -> None:
@@ -267,7 +262,6 @@ async def test_async_close_twice_and_at_once() -> None:
 
 
 def test_handlers_may_publish_while_the_bus_drains() -> None:
-    # X-45
     bus = SyncMessageBus()
     gate, results = Gate(), Collector()
 
@@ -293,7 +287,6 @@ def test_handlers_may_publish_while_the_bus_drains() -> None:
 
 
 async def test_async_handlers_may_publish_while_the_bus_drains() -> None:
-    # X-45
     bus = MessageBus()
     entered, release = asyncio.Event(), asyncio.Event()
     results: list[object] = []
@@ -320,7 +313,7 @@ async def test_async_handlers_may_publish_while_the_bus_drains() -> None:
 
 
 async def test_tasks_of_a_handler_may_publish_while_the_bus_drains() -> None:
-    # X-45: a handler that splits its work is still the handler.
+    # A handler that splits its work is still the handler.
     bus = MessageBus()
     entered, release = asyncio.Event(), asyncio.Event()
     results: list[object] = []
@@ -348,7 +341,7 @@ async def test_tasks_of_a_handler_may_publish_while_the_bus_drains() -> None:
 
 
 def test_close_waits_for_retries() -> None:
-    # X-45: a message that waits for its retry is not yet delivered.
+    # A message that waits for its retry is not yet delivered.
     bus = SyncMessageBus()
     handler = Flaky(failures=2)
     bus.subscribe("c", handler, retry_delay=0.01)
@@ -358,7 +351,6 @@ def test_close_waits_for_retries() -> None:
 
 
 def test_close_returns_with_a_blocked_handler() -> None:
-    # X-05, X-45
     bus = SyncMessageBus()
     gate = Gate()
     bus.subscribe("c", gate)
@@ -389,7 +381,7 @@ async def test_close_ends_an_async_handler_that_does_not_return() -> None:
 
 
 async def test_close_returns_although_a_handler_swallows_its_cancellation() -> None:
-    # X-05: a handler that catches too much must not keep the bus from closing.
+    # A handler that catches too much must not keep the bus from closing.
     bus = MessageBus()
     entered = asyncio.Event()
 
@@ -429,7 +421,7 @@ def test_close_ends_every_thread(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sync", "async", "retried"])
 def test_a_bus_that_is_garbage_collected_stops_its_threads(kind: str) -> None:
-    # S0-064: workers, timers, overseer and its own loop.
+    # Workers, timers, overseer and its own loop.
     before = bus_threads()
     got = Collector()
     flaky = Flaky(failures=1)
@@ -457,7 +449,6 @@ def test_a_bus_that_is_garbage_collected_stops_its_threads(kind: str) -> None:
 
 
 def test_a_bus_with_a_stuck_handler_that_is_garbage_collected_stops_its_overseer() -> None:
-    # S0-064
     before = bus_threads()
     gates = [Gate() for _ in range(2)]
 

@@ -1,4 +1,4 @@
-"""Loops and threads: where async handlers run, and from where one may publish (A15, S1-006, S1-025, S1-027)."""
+"""Loops and threads: where async handlers run, and from where one may publish."""
 
 import asyncio
 import contextvars
@@ -13,7 +13,6 @@ from unibus.core.envelope.message import Message
 
 
 async def test_an_async_handler_runs_on_the_loop_it_was_subscribed_from(async_bus: MessageBus) -> None:
-    # A15
     seen: list[asyncio.AbstractEventLoop] = []
     done = asyncio.Event()
 
@@ -28,7 +27,6 @@ async def test_an_async_handler_runs_on_the_loop_it_was_subscribed_from(async_bu
 
 
 async def test_publishing_from_many_threads_to_an_async_handler_loses_nothing(async_bus: MessageBus) -> None:
-    # A15, S0-099
     async_bus.create_channel("c", max_queue_size=0)
     got: list[object] = []
 
@@ -51,7 +49,7 @@ async def test_publishing_from_many_threads_to_an_async_handler_loses_nothing(as
 
 
 async def test_wake_ups_from_other_threads_are_never_lost(async_bus: MessageBus) -> None:
-    # X-13: one at a time, each from a foreign thread.
+    # One at a time, each from a foreign thread.
     got: list[object] = []
     arrived = threading.Semaphore(0)
 
@@ -140,7 +138,7 @@ async def test_a_publisher_that_never_waits_lets_its_handlers_run(async_bus: Mes
 
 
 def test_a_bus_used_from_several_loops_at_once() -> None:
-    # A15: each handler on its own loop, each gets everything.
+    # Each handler on its own loop, each gets everything.
     bus = MessageBus()
     ready = threading.Barrier(3)
     seen: dict[int, list[object]] = {0: [], 1: []}
@@ -174,7 +172,6 @@ def test_a_bus_used_from_several_loops_at_once() -> None:
 
 
 def test_a_decorator_before_any_loop_exists_runs_on_the_loop_that_is_entered() -> None:
-    # A15
     bus = MessageBus()
     seen: list[asyncio.AbstractEventLoop] = []
 
@@ -211,7 +208,7 @@ def test_a_handler_without_a_loop_of_its_own_follows_the_program_to_its_next_loo
 
 
 def test_a_publish_to_a_handler_whose_loop_is_gone_does_not_fail() -> None:
-    # X-07: the message is accepted and waits in its queue; an error would say that it was not.
+    # The message is accepted and waits in its queue; an error would say that it was not.
     bus = MessageBus()
     seen: list[object] = []
 
@@ -235,7 +232,6 @@ def test_a_publish_to_a_handler_whose_loop_is_gone_does_not_fail() -> None:
 
 
 def test_without_any_loop_the_bus_has_one_of_its_own() -> None:
-    # S1-025
     before = bus_threads()
     bus = MessageBus()
     got = Collector()
@@ -245,7 +241,7 @@ def test_without_any_loop_the_bus_has_one_of_its_own() -> None:
         got(message)
 
     bus.subscribe("c", handler)
-    bus.publish_from_sync("c", 1)  # S1-027
+    bus.publish_from_sync("c", 1)
     assert got.wait(1) == [1]
     assert [thread.name for thread in bus_threads() - before] == ["unibus-loop"]
     asyncio.run(bus.close(GUARD_S))
@@ -253,7 +249,7 @@ def test_without_any_loop_the_bus_has_one_of_its_own() -> None:
 
 
 def test_the_sync_face_runs_async_handlers_beside_a_callers_loop() -> None:
-    # A15: a caller on a loop blocks it, so the handlers cannot be there.
+    # A caller on a loop blocks it, so the handlers cannot be there.
     async def main() -> list[object]:
         with SyncMessageBus() as bus:
             got = Collector()
@@ -270,7 +266,6 @@ def test_the_sync_face_runs_async_handlers_beside_a_callers_loop() -> None:
 
 
 async def test_sync_handlers_of_an_async_bus_run_in_threads(async_bus: MessageBus) -> None:
-    # A14
     seen: list[int] = []
     async_bus.subscribe("c", lambda message: seen.append(threading.get_ident()))
     await async_bus.publish("c")

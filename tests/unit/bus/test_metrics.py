@@ -1,4 +1,4 @@
-"""Counters that add up, under any number of threads (X-10, X-49, S0-073, S0-087, S0-101)."""
+"""Counters that add up, under any number of threads."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,6 @@ SIX = {
 
 
 def test_metrics_have_the_six_keys_of_the_seed(sync_bus: SyncMessageBus) -> None:
-    # S0-073, S0-092, S0-088
     assert sync_bus.metrics() == dict.fromkeys(SIX, 0)
     sync_bus.publish("c")
     assert set(sync_bus.metrics()) == SIX
@@ -32,7 +31,7 @@ def test_metrics_have_the_six_keys_of_the_seed(sync_bus: SyncMessageBus) -> None
 
 @pytest.mark.parametrize("policy", ["drop_new", "drop_old"])
 def test_counts_are_exact_under_eight_publisher_threads(policy: str) -> None:
-    # S0-101: not within 1 %, exactly. A small bound, so that refusals and evictions happen too.
+    # Exact, not within 1 %. A small bound, so that refusals and evictions happen too.
     bus = SyncMessageBus()
     bus.create_channel("c", max_queue_size=5, drop_policy=policy)
     got = Collector()
@@ -62,7 +61,6 @@ def test_counts_are_exact_under_eight_publisher_threads(policy: str) -> None:
 
 
 def test_counts_are_exact_with_failures_and_several_channels() -> None:
-    # S0-101
     bus = SyncMessageBus()
     lock_free = Flaky(failures=0)
 
@@ -87,7 +85,6 @@ def test_counts_are_exact_with_failures_and_several_channels() -> None:
 
 
 async def test_counts_are_exact_with_async_handlers(async_bus: MessageBus) -> None:
-    # S0-101
     async_bus.create_channel("c", max_queue_size=0)
 
     async def handler(message: Message) -> None:
@@ -111,7 +108,6 @@ def test_inline_counts_are_exact_under_threads(sync_bus: SyncMessageBus) -> None
 
 
 def test_every_outcome_is_counted_once_by_its_kind(timed_bus: SyncMessageBus) -> None:
-    # X-49
     timed_bus.create_channel("full", max_queue_size=1)
     timed_bus.create_channel("rate", rate_limit_per_sec=1, rate_limit_burst=1)
     timed_bus.create_channel("dup", dedup_window=60)
@@ -129,7 +125,7 @@ def test_every_outcome_is_counted_once_by_its_kind(timed_bus: SyncMessageBus) ->
 
 
 def test_publish_latency_is_of_successes_only_and_per_channel() -> None:
-    # X-10: quick refusals must not make an overloaded channel look fast, nor channels be mixed.
+    # Quick refusals must not make an overloaded channel look fast, nor channels be mixed.
     class Ticking(HandClock):
         def step(self) -> int:
             self.monotonic += 1_000

@@ -1,4 +1,4 @@
-"""Names that read as patterns: `subscribe` takes them so, and no new channel gets one (X-33, S3-013)."""
+"""Names that read as patterns: `subscribe` takes them so, and no new channel gets one."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The worker pool: event-driven, and stuck handlers do not hold up the others (X-13, A14, S0-104, S0-105)."""
+"""The worker pool: event-driven, and stuck handlers do not hold up the others."""
 
 import logging
 import os
@@ -157,7 +157,6 @@ def test_a_retry_that_found_no_thread_for_its_timer_comes_with_the_next_one(
 def test_a_fifth_subscriber_gets_messages_while_the_pool_of_four_is_stuck(
     sync_bus: SyncMessageBus, blocked: int
 ) -> None:
-    # A14
     gates = [Gate() for _ in range(blocked)]
     for gate in gates:
         sync_bus.subscribe("c", gate)
@@ -174,7 +173,7 @@ def test_a_fifth_subscriber_gets_messages_while_the_pool_of_four_is_stuck(
 
 
 def test_the_pool_still_grows_after_a_stop_and_a_start(sync_bus: SyncMessageBus) -> None:
-    # A14 holds in the second life as well.
+    # The same holds after a restart of the pool.
     for life in range(2):
         gates = [Gate() for _ in range(5)]
         subscriptions = [sync_bus.subscribe("c", gate) for gate in gates]
@@ -246,7 +245,6 @@ def test_a_busy_channel_does_not_starve_another_on_one_worker() -> None:
 
 
 def test_an_inline_handler_runs_in_the_publishers_thread_before_publish_returns(sync_bus: SyncMessageBus) -> None:
-    # A14
     seen: list[str] = []
     sync_bus.subscribe("c", lambda message: seen.append(threading.current_thread().name), dispatch="inline")
     sync_bus.publish("c")
@@ -254,7 +252,7 @@ def test_an_inline_handler_runs_in_the_publishers_thread_before_publish_returns(
 
 
 def test_an_inline_handler_that_fails_does_not_fail_the_publish(sync_bus: SyncMessageBus) -> None:
-    # A14, X-07: the message was accepted; the retry happens elsewhere.
+    # The message was accepted; the retry happens elsewhere.
     handler = Flaky(failures=1)
     got = Collector()
     sync_bus.subscribe("c", handler, dispatch="inline", retry_delay=0)
@@ -267,7 +265,7 @@ def test_an_inline_handler_that_fails_does_not_fail_the_publish(sync_bus: SyncMe
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="reads Linux's own counters")
 def test_an_idle_bus_does_not_wake_up(sync_bus: SyncMessageBus) -> None:
-    # X-13: event-driven, nothing polls. A retry far in the future is pending, and the overseer has been called.
+    # Event-driven, nothing polls. A retry far in the future is pending, and the overseer has been called.
     gates = [Gate() for _ in range(5)]
     for gate in gates:
         sync_bus.subscribe("c", gate)
@@ -295,7 +293,7 @@ def test_an_idle_bus_does_not_wake_up(sync_bus: SyncMessageBus) -> None:
 
 
 def test_a_message_is_handed_over_at_once_without_another_event(sync_bus: SyncMessageBus) -> None:
-    # X-13: no wake-up is ever lost; each message waits for the one before to be handled.
+    # No wake-up is ever lost; each message waits for the one before to be handled.
     got = Collector()
     sync_bus.subscribe("c", got)
     for number in range(2_000):

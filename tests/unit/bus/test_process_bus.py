@@ -1,4 +1,4 @@
-"""The process's own bus, and its set-up from settings (S1-007, S1-032…S1-034, X-18)."""
+"""The process's own bus, and its set-up from settings."""
 
 import asyncio
 import logging
@@ -27,7 +27,6 @@ def _clean() -> Iterator[None]:
 
 
 def test_get_makes_one_lazily_and_only_one() -> None:
-    # S1-007
     assert get_message_bus() is get_message_bus()
     assert isinstance(get_message_bus(), MessageBus)
 
@@ -77,7 +76,6 @@ def test_the_result_of_shutdown_may_be_awaited_later() -> None:
 
 
 def test_defaults_of_the_messaging_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    # S1-032, S1-033
     monkeypatch.delenv("REDIS_URL", raising=False)
     assert messaging_settings(None) == {"backend": "in_memory"}
     assert messaging_settings({"messaging": {}}) == {"backend": "in_memory"}
@@ -91,7 +89,6 @@ def test_defaults_of_the_messaging_block(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_setup_makes_the_process_bus() -> None:
-    # S1-034
     bus = setup_message_bus({"messaging": {"worker_count": 2, "strict": True}}, logging.getLogger("mine"))
     assert get_message_bus() is bus
     with pytest.raises(LookupError):
@@ -100,7 +97,6 @@ def test_setup_makes_the_process_bus() -> None:
 
 
 def test_redis_does_not_silently_turn_into_memory() -> None:
-    # X-18
     before = get_message_bus()
     with pytest.raises(StoreUnavailable) as caught:
         setup_message_bus({"messaging": {"backend": "redis"}})
@@ -109,7 +105,6 @@ def test_redis_does_not_silently_turn_into_memory() -> None:
 
 
 def test_degraded_only_when_allowed_and_then_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    # X-18
     with caplog.at_level(logging.WARNING, logger="mine"):
         bus = setup_message_bus({"backend": "redis", "allow_degraded": True}, logging.getLogger("mine"))
     assert any("memory" in record.getMessage() for record in caplog.records if record.name == "mine")
@@ -149,7 +144,6 @@ def test_what_is_no_store_is_refused(store: object) -> None:
 
 
 def test_persistence_by_the_first_designs_names(tmp_path: Path) -> None:
-    # S0-062, S0-089, S0-042
     for bus in (
         SyncMessageBus(persistence_path=tmp_path / "a.db"),
         SyncMessageBus().with_persistence(tmp_path / "b.db"),
@@ -163,7 +157,6 @@ def test_persistence_by_the_first_designs_names(tmp_path: Path) -> None:
 
 
 def test_persistence_without_a_store_is_refused(sync_bus: SyncMessageBus) -> None:
-    # S0-042
     with pytest.raises(StoreUnavailable) as caught:
         sync_bus.create_channel("c", persistent=True)
     assert caught.value.hint

@@ -1,4 +1,4 @@
-"""Publishing: what is accepted, in which order, and what a refusal leaves behind (X-01, X-07, X-14, X-46)."""
+"""Publishing: what is accepted, in which order, and what a refusal leaves behind."""
 
 import math
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ class Thing:
 
 @pytest.mark.parametrize("body", [Thing(), {"a": 1}, [1], b"raw", bytearray(b"raw"), None, 0, lambda: 1])
 def test_the_handler_gets_the_very_object_that_was_published(sync_bus: SyncMessageBus, body: object) -> None:
-    # S0-007: zero-copy in process.
+    # Zero-copy in process.
     first, second = Collector(), Collector()
     sync_bus.subscribe("c", first)
     sync_bus.subscribe("c", second)
@@ -64,7 +64,7 @@ def test_arguments_beside_a_message_are_not_silently_ignored(sync_bus: SyncMessa
 
 
 def test_a_critical_message_overtakes_a_high_one_that_was_sent_first(sync_bus: SyncMessageBus) -> None:
-    # X-01: with eight buckets of 32 these two would share one.
+    # With eight buckets of 32 these two would share one.
     sync_bus.create_channel("c")
     names = ["BACKGROUND", "LOW", "NORMAL", "HIGH", "CRITICAL"]
     for name in names:
@@ -76,7 +76,6 @@ def test_a_critical_message_overtakes_a_high_one_that_was_sent_first(sync_bus: S
 
 
 def test_every_priority_from_0_to_255_is_a_level_of_its_own(sync_bus: SyncMessageBus) -> None:
-    # X-01
     sync_bus.create_channel("c")
     for priority in range(255, -1, -1):
         sync_bus.publish("c", priority, priority)
@@ -94,7 +93,7 @@ def test_the_channels_default_priority_is_used_when_none_is_given(sync_bus: Sync
 def test_order_is_by_sequence_and_timestamps_are_the_true_wall_clock(
     timed_bus: SyncMessageBus, hand_clock: HandClock
 ) -> None:
-    # X-14: no offset is ever added to the clock to keep messages apart.
+    # No offset is ever added to the clock to keep messages apart.
     timed_bus.create_channel("c")
     sent = [timed_bus.publish("c", number) for number in range(500)]
     assert {message.timestamp_ns for message in sent} == {hand_clock.wall}
@@ -113,7 +112,6 @@ def test_ids_are_unique_over_buses(sync_bus: SyncMessageBus) -> None:
 
 
 def test_every_field_of_the_envelope_can_be_given_under_each_designs_name(sync_bus: SyncMessageBus) -> None:
-    # X-46
     message = sync_bus.publish(
         "c",
         1,
@@ -143,7 +141,7 @@ def test_every_field_of_the_envelope_can_be_given_under_each_designs_name(sync_b
 
 
 def test_what_a_handler_got_survives_every_encoding(sync_bus: SyncMessageBus) -> None:
-    # X-08 at the level of the bus: with sequence, count, headers, correlation id, source and kind of payload.
+    # With sequence, count, headers, correlation id, source and kind of payload.
     got = Collector()
     sync_bus.subscribe("c", got)
     payloads = [{"a": 1}, b"raw", Payload.serialized(SerializationFormat.BINCODE, b"\x00\xff")]
@@ -156,7 +154,6 @@ def test_what_a_handler_got_survives_every_encoding(sync_bus: SyncMessageBus) ->
 
 
 def test_publish_json_takes_what_json_can_express(sync_bus: SyncMessageBus) -> None:
-    # S0-067
     class Point(msgspec.Struct):
         x: int
 
@@ -174,7 +171,7 @@ def test_a_payload_object_is_unwrapped(sync_bus: SyncMessageBus) -> None:
 
 
 def test_a_refused_publish_leaves_no_trace(timed_bus: SyncMessageBus, hand_clock: HandClock) -> None:
-    # X-07: no token spent, no id marked, no sequence used.
+    # No token spent, no id marked, no sequence used.
     timed_bus.with_idempotency(60)
     timed_bus.create_channel("c", max_queue_size=1, rate_limit_per_sec=1, rate_limit_burst=2)
     timed_bus.publish("c", "first")
@@ -202,7 +199,6 @@ def test_a_refused_publish_leaves_no_trace(timed_bus: SyncMessageBus, hand_clock
 
 
 def test_the_rate_is_checked_before_the_queue(timed_bus: SyncMessageBus) -> None:
-    # S0-045
     timed_bus.create_channel("c", max_queue_size=1, rate_limit_per_sec=1, rate_limit_burst=1)
     timed_bus.publish("c")
     with pytest.raises(RateLimited):
@@ -210,7 +206,6 @@ def test_the_rate_is_checked_before_the_queue(timed_bus: SyncMessageBus) -> None
 
 
 def test_the_burst_is_twice_the_rate_by_default(timed_bus: SyncMessageBus) -> None:
-    # S0-043
     timed_bus.create_channel("c", rate_limit_per_sec=3)
     for _ in range(6):
         timed_bus.publish("c")
@@ -219,7 +214,7 @@ def test_the_burst_is_twice_the_rate_by_default(timed_bus: SyncMessageBus) -> No
 
 
 def test_a_full_group_refuses_for_all_groups(sync_bus: SyncMessageBus) -> None:
-    # X-07, A14: accepted by everybody or by nobody.
+    # Accepted by everybody or by nobody.
     sync_bus.create_channel("c", max_queue_size=1)
     slow, quick = Gate(), Collector()
     sync_bus.subscribe("c", slow)
@@ -238,7 +233,6 @@ def test_a_full_group_refuses_for_all_groups(sync_bus: SyncMessageBus) -> None:
 
 
 def test_duplicates_are_dropped_silently_and_counted(timed_bus: SyncMessageBus, hand_clock: HandClock) -> None:
-    # S0-066
     timed_bus.with_idempotency(10)
     timed_bus.create_channel("c")
     message = Message.new("c", 1)
@@ -257,7 +251,7 @@ def test_a_dedup_key_works_without_any_setting(sync_bus: SyncMessageBus) -> None
     sync_bus.publish("c", 2, dedup_key="k")
     sync_bus.publish("c", 3, dedup_key="other")
     sync_bus.create_channel("d")
-    sync_bus.publish("d", 4, dedup_key="k")  # X-44: the scope is the channel.
+    sync_bus.publish("d", 4, dedup_key="k")  # The scope is the channel.
     assert (sync_bus.queue_size("c"), sync_bus.queue_size("d")) == (2, 1)
 
 
@@ -277,7 +271,7 @@ def test_publish_many_admits_all_or_none(sync_bus: SyncMessageBus) -> None:
 
 
 def test_publish_many_is_all_or_none_also_where_a_subscriber_filters(sync_bus: SyncMessageBus) -> None:
-    # X-07: an error means that nothing was and nothing will be delivered.
+    # An error means that nothing was and nothing will be delivered.
     sync_bus.create_channel("c", max_queue_size=2)
     got = Collector()
     sync_bus.stop(10)

@@ -1,4 +1,4 @@
-"""No lock is held while a handler runs: it may do anything with the bus (X-48, A15)."""
+"""No lock is held while a handler runs: it may do anything with the bus."""
 
 import asyncio
 import threading

@@ -172,7 +172,7 @@ def test_a_request_whose_payload_does_not_fit_fails_at_once(sync_bus: SyncMessag
 
 
 def test_a_request_works_on_a_strict_bus() -> None:
-    # A13: strict refuses the user's unknown channels, not the bus's own inbox.
+    # Strict refuses the user's unknown channels, not the bus's own inbox.
     with SyncMessageBus(strict=True) as bus:
         bus.create_channel("c")
         bus.subscribe("c", double)

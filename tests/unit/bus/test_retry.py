@@ -1,4 +1,4 @@
-"""Retries: how often, how long, in which place, and never acknowledged before success (X-15, X-17, X-51, S1-029)."""
+"""Retries: how often, how long, in which place, and never acknowledged before success."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from unibus.core.envelope.message import Message
 
 @pytest.mark.parametrize("dispatch", ["pool", "inline"])
 def test_three_retries_are_four_deliveries_with_their_counts(sync_bus: SyncMessageBus, dispatch: str) -> None:
-    # S1-028, X-15: the count of deliveries is preserved.
+    # The count of deliveries is preserved.
     handler = Flaky(failures=100)
     sync_bus.subscribe("c", handler, retry_attempts=3, retry_delay=0, dispatch=dispatch)
     sync_bus.publish("c", "x")
@@ -42,7 +42,6 @@ def test_no_retries_when_told_so(sync_bus: SyncMessageBus) -> None:
 
 
 def test_delays_double_by_default_within_the_jitter(retry_bus: SyncMessageBus, hand_timers: HandTimers) -> None:
-    # X-51
     retry_bus.subscribe("c", Flaky(failures=100), retry_attempts=4, retry_delay=1)
     retry_bus.publish("c")
     for _ in range(4):
@@ -55,7 +54,6 @@ def test_delays_double_by_default_within_the_jitter(retry_bus: SyncMessageBus, h
 
 
 def test_backoff_one_without_jitter_is_the_fixed_delay(retry_bus: SyncMessageBus, hand_timers: HandTimers) -> None:
-    # X-51, S1-028
     retry_bus.subscribe("c", Flaky(failures=100), 3, 0.1, retry_backoff=1.0, retry_jitter=0.0)
     retry_bus.publish("c")
     for _ in range(3):
@@ -82,7 +80,7 @@ def test_a_message_that_waits_for_its_retry_holds_up_nobody(retry_bus: SyncMessa
 def test_a_retried_message_keeps_its_place_or_goes_to_the_end(
     retry_bus: SyncMessageBus, hand_timers: HandTimers, requeue: str, expected: list[str]
 ) -> None:
-    # X-15: "a" blocks the only slot, "b" failed before and is older than "c".
+    # "a" blocks the only slot, "b" failed before and is older than "c".
     gate, order = Gate(), Collector()
     left = ["b"]
 
@@ -119,7 +117,7 @@ def test_a_retry_concerns_its_own_group_only(sync_bus: SyncMessageBus) -> None:
 def test_a_retry_due_after_its_subscriber_left_goes_back_to_the_created_channel(
     retry_bus: SyncMessageBus, hand_timers: HandTimers
 ) -> None:
-    # X-17: nothing is acknowledged that was not handled.
+    # Nothing is acknowledged that was not handled.
     retry_bus.create_channel("c")
     subscription = retry_bus.subscribe("c", Flaky(failures=1), retry_delay=1)
     retry_bus.publish("c", "x")
@@ -154,7 +152,7 @@ def slots() -> list["asyncio.Task[object]"]:
 
 
 async def test_cancelling_a_worker_in_mid_handler_redelivers(async_bus: MessageBus) -> None:
-    # X-17: acknowledging in `finally` would lose it. No further publish is needed to bring it back.
+    # Acknowledging in `finally` would lose it. No further publish is needed to bring it back.
     handler = Blocked()
     async_bus.subscribe("c", handler)
     await async_bus.publish("c", "x")
@@ -168,7 +166,6 @@ async def test_cancelling_a_worker_in_mid_handler_redelivers(async_bus: MessageB
 
 
 async def test_cancelling_a_worker_loses_nothing_even_if_only_the_next_publish_shows_it(async_bus: MessageBus) -> None:
-    # X-17
     handler = Blocked()
     async_bus.subscribe("c", handler)
     await async_bus.publish("c", "x")
@@ -183,7 +180,6 @@ async def test_cancelling_a_worker_loses_nothing_even_if_only_the_next_publish_s
 
 
 async def test_a_cancelled_members_message_goes_to_another_member(async_bus: MessageBus) -> None:
-    # X-17 in a group
     blocked = Blocked()
     member = async_bus.subscribe("c", blocked, group="g")
     await async_bus.publish("c", "x")
@@ -197,7 +193,7 @@ async def test_a_cancelled_members_message_goes_to_another_member(async_bus: Mes
 
 
 async def test_a_cancelled_subscription_gives_its_message_back_in_its_place(async_bus: MessageBus) -> None:
-    # X-15, X-17: the one that was being handled is the oldest.
+    # The one that was being handled is the oldest.
     async_bus.create_channel("c")
     handler = Blocked()
     subscription = async_bus.subscribe("c", handler)
@@ -256,7 +252,7 @@ def test_system_exit_in_a_sync_handler_does_not_end_the_worker(sync_bus: SyncMes
 
 
 def test_system_exit_in_an_async_handler_on_our_own_loop_does_not_end_the_loop() -> None:
-    # A14: a failing subscriber never hurts another.
+    # A failing subscriber never hurts another.
     with SyncMessageBus() as bus:
         calls: list[object] = []
 

@@ -1,4 +1,4 @@
-"""Subscribing in every form, cancelling, filters, patterns, lossy subscribers (X-03, X-33, X-40, X-41, X-50, A14)."""
+"""Subscribing in every form, cancelling, filters, patterns, lossy subscribers."""
 
 import random
 import threading
@@ -32,7 +32,6 @@ def test_plain_call_gives_a_subscription(sync_bus: SyncMessageBus) -> None:
 
 
 async def test_an_awaited_call_gives_the_subscription(async_bus: MessageBus) -> None:
-    # X-50
     got = Collector()
     subscription = await async_bus.subscribe("c", got)  # type: ignore[misc]
     assert isinstance(subscription, Subscription)
@@ -41,7 +40,6 @@ async def test_an_awaited_call_gives_the_subscription(async_bus: MessageBus) -> 
 
 
 def test_a_decorator_gives_the_handler_back_unchanged(sync_bus: SyncMessageBus) -> None:
-    # X-50
     got = Collector()
 
     def handler(message: Message) -> None:
@@ -53,7 +51,7 @@ def test_a_decorator_gives_the_handler_back_unchanged(sync_bus: SyncMessageBus) 
 
 
 def test_the_second_designs_positional_form(sync_bus: SyncMessageBus) -> None:
-    # S1-028: subscribe(topic, handler, retry_attempts, retry_delay, concurrency); whole numbers are fine as delay.
+    # Subscribe(topic, handler, retry_attempts, retry_delay, concurrency); whole numbers are fine as delay.
     got = Collector()
     sync_bus.subscribe("c", got, 2, 0, 3)
     sync_bus.publish("c", 1)
@@ -61,7 +59,7 @@ def test_the_second_designs_positional_form(sync_bus: SyncMessageBus) -> None:
 
 
 def test_the_first_designs_form_with_a_module_name(sync_bus: SyncMessageBus) -> None:
-    # X-50, S0-068; and both modules get the message although the callback is the same.
+    # Both modules get the message although the callback is the same.
     got = Collector()
     one = sync_bus.subscribe("c", "module_a", got)
     two = sync_bus.subscribe("c", "module_b", got)
@@ -116,7 +114,6 @@ def test_the_first_designs_form_takes_the_other_options_too(sync_bus: SyncMessag
 
 
 def test_ids_grow_over_the_whole_process(sync_bus: SyncMessageBus) -> None:
-    # S0-052
     with SyncMessageBus() as other:
         ids = [bus.subscribe("c", Collector()).id for bus in (sync_bus, other, sync_bus)]  # type: ignore[attr-defined]
     assert ids == sorted(set(ids))
@@ -124,7 +121,6 @@ def test_ids_grow_over_the_whole_process(sync_bus: SyncMessageBus) -> None:
 
 
 def test_unsubscribe_by_the_returned_id_stops_delivery(sync_bus: SyncMessageBus) -> None:
-    # X-03
     got, witness = Collector(), Collector()
     subscription = sync_bus.subscribe("c", got)
     sync_bus.subscribe("c", witness)
@@ -139,7 +135,7 @@ def test_unsubscribe_by_the_returned_id_stops_delivery(sync_bus: SyncMessageBus)
 
 
 def test_unsubscribe_by_subscription_and_by_handler(sync_bus: SyncMessageBus) -> None:
-    # S0-050: an unknown one is a no-op.
+    # An unknown one is a no-op.
     got = Collector()
     subscription = sync_bus.subscribe("c", got)
     assert sync_bus.unsubscribe(subscription) is True
@@ -154,7 +150,7 @@ def test_unsubscribe_by_subscription_and_by_handler(sync_bus: SyncMessageBus) ->
 
 
 def test_unsubscribe_by_a_method_of_an_object(sync_bus: SyncMessageBus) -> None:
-    # X-03: `owner.handle` is a new object at each look, but the same handler.
+    # `owner.handle` is a new object at each look, but the same handler.
     owner, other = Owner(), Owner()
     sync_bus.subscribe("c", owner.handle)
     sync_bus.subscribe("c", other.handle)
@@ -216,7 +212,6 @@ def test_drain_notices_that_the_backlog_was_cancelled(sync_bus: SyncMessageBus) 
 
 
 def test_a_filter_decides_at_publish(sync_bus: SyncMessageBus) -> None:
-    # S0-053
     even, everything = Collector(), Collector()
     sync_bus.subscribe("c", even, filter=lambda message: message.body % 2 == 0)
     sync_bus.subscribe("c", everything)
@@ -239,7 +234,7 @@ def test_a_filter_may_return_anything_with_a_truth_value(sync_bus: SyncMessageBu
 
 
 def test_a_filter_that_raises_hurts_only_its_own_subscriber(sync_bus: SyncMessageBus) -> None:
-    # A14: a failing subscriber never hurts another, nor the publisher.
+    # A failing subscriber never hurts another, nor the publisher.
     def broken(message: Message) -> bool:
         raise ValueError("broken filter")
 
@@ -256,7 +251,6 @@ def test_a_filter_that_raises_hurts_only_its_own_subscriber(sync_bus: SyncMessag
 
 
 def test_three_kinds_of_pattern(sync_bus: SyncMessageBus) -> None:
-    # X-33
     exact, prefix, one, tail, some = (Collector() for _ in range(5))
     sync_bus.subscribe("a.b", exact)
     sync_bus.subscribe("a.", prefix, match="prefix")
@@ -275,7 +269,6 @@ def test_three_kinds_of_pattern(sync_bus: SyncMessageBus) -> None:
 
 
 def test_the_empty_prefix_gets_everything_and_prefixes_match_the_exact_bytes(sync_bus: SyncMessageBus) -> None:
-    # X-33, A13
     everything, bytes_prefix = Collector(), Collector()
     sync_bus.subscribe("", everything, match="prefix")
     sync_bus.subscribe(Pattern.prefix("é".encode()[:1]), bytes_prefix)
@@ -287,7 +280,6 @@ def test_the_empty_prefix_gets_everything_and_prefixes_match_the_exact_bytes(syn
 
 
 def test_patterns_route_as_a_plain_comparison_would(sync_bus: SyncMessageBus) -> None:
-    # X-40
     draw = random.Random(4)
     names = ["".join(draw.choices("ab", k=draw.randint(1, 6))) for _ in range(60)]
     prefixes = sorted({name[: draw.randint(0, 4)] for name in names})
@@ -301,7 +293,7 @@ def test_patterns_route_as_a_plain_comparison_would(sync_bus: SyncMessageBus) ->
 
 
 def test_a_pattern_is_counted_per_subscriber(sync_bus: SyncMessageBus) -> None:
-    # X-41: two on the same prefix; one going does not take the other along, and coming back does not double it.
+    # Two on the same prefix; one going does not take the other along, and coming back does not double it.
     first, second = Collector(), Collector()
     one = sync_bus.subscribe("p", first, match="prefix")
     sync_bus.subscribe("p", second, match="prefix")
@@ -331,7 +323,6 @@ def test_a_channel_that_exists_already_is_routed_to_a_new_pattern(sync_bus: Sync
 
 
 def test_a_lossy_subscriber_never_pushes_back_and_its_drops_are_counted(sync_bus: SyncMessageBus) -> None:
-    # A14
     sync_bus.create_channel("c", max_queue_size=2)
     lossy, reliable = Gate(), Collector()
     subscription = sync_bus.subscribe("c", lossy, overflow="drop_oldest", queue_size=3)
@@ -351,7 +342,7 @@ def test_a_lossy_subscriber_never_pushes_back_and_its_drops_are_counted(sync_bus
 
 
 def test_a_lossy_queue_keeps_what_is_more_urgent(sync_bus: SyncMessageBus) -> None:
-    # X-02 holds there too.
+    # The bound holds there, too.
     sync_bus.stop(10)
     got = Collector()
     subscription = sync_bus.subscribe("c", got, overflow="drop_oldest", queue_size=2)
@@ -365,7 +356,6 @@ def test_a_lossy_queue_keeps_what_is_more_urgent(sync_bus: SyncMessageBus) -> No
 
 
 def test_a_failing_subscriber_does_not_hurt_another(sync_bus: SyncMessageBus) -> None:
-    # A14
     def failing(message: Message) -> None:
         raise ValueError("always")
 

@@ -1,4 +1,4 @@
-"""The sync face has the same names and the same rules, without any loop (X-21)."""
+"""The sync face has the same names and the same rules, without any loop."""
 
 import asyncio
 import inspect
@@ -53,7 +53,7 @@ def test_results_are_values_not_awaitables(sync_bus: SyncMessageBus) -> None:
 
 
 def test_a_config_object_is_accepted() -> None:
-    # S0-062: new(config)
+    # New(config)
     with SyncMessageBus(BusConfig(worker_count=2, strict=True)) as bus, pytest.raises(LookupError):
         bus.publish("c")
 

@@ -1,4 +1,4 @@
-"""Time to live: the shorter wins, the expired are never handed over (X-42, S0-106)."""
+"""Time to live: the shorter wins, the expired are never handed over."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from unibus.errors import QueueFull
 
 
 def test_an_expired_message_is_not_handed_over_but_counted(timed_bus: SyncMessageBus, hand_clock: HandClock) -> None:
-    # X-42: removed and counted where no dead-letter channel is named.
+    # Removed and counted where no dead-letter channel is named.
     timed_bus.create_channel("c")
     timed_bus.publish("c", "short", ttl=5)
     timed_bus.publish("c", "long")
@@ -36,7 +36,6 @@ def test_a_message_lives_up_to_its_very_instant(timed_bus: SyncMessageBus, hand_
 def test_the_shorter_of_message_and_channel_wins(
     timed_bus: SyncMessageBus, hand_clock: HandClock, own: float | None, channel: float | None, lives: float
 ) -> None:
-    # X-42
     timed_bus.create_channel("c", ttl=channel)
     fields = {} if own is None else {"ttl": own}
     timed_bus.publish("c", "a", **fields)
@@ -48,7 +47,6 @@ def test_the_shorter_of_message_and_channel_wins(
 
 
 def test_expired_messages_go_to_the_named_dead_letter_channel(timed_bus: SyncMessageBus, hand_clock: HandClock) -> None:
-    # X-42
     timed_bus.create_channel("c", ttl=1, dead_letter_channel="dlq")
     timed_bus.publish("c", "x")
     hand_clock.advance(2)
