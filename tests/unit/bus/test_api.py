@@ -1,4 +1,4 @@
-"""Every promised public name exists, with its parameters."""
+"""Every public name of the API classes exists, with its parameters."""
 
 import inspect
 
@@ -121,6 +121,7 @@ def test_the_message_of_the_first_design() -> None:
 
 
 def test_payload_kinds() -> None:
+    # Each kind of payload answers only for itself.
     assert Payload.json({"a": 1}).as_json() == {"a": 1}
     assert Payload.json({"a": 1}).as_bytes() is None
     assert Payload.bytes(b"x").as_bytes() == b"x"

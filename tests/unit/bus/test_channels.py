@@ -46,7 +46,7 @@ def test_kept_messages_are_bounded_and_the_bound_is_the_channels(sync_bus: SyncM
 
 
 def test_max_queue_size_zero_is_unbounded(sync_bus: SyncMessageBus) -> None:
-    # A load test needs 0 or a consumer.
+    # A load test without a consumer needs max_queue_size=0.
     sync_bus.create_channel("c", max_queue_size=0)
     for number in range(5_000):
         sync_bus.publish("c", number)
@@ -54,7 +54,7 @@ def test_max_queue_size_zero_is_unbounded(sync_bus: SyncMessageBus) -> None:
 
 
 def test_kept_messages_reach_a_pattern_subscriber_too(sync_bus: SyncMessageBus) -> None:
-    # They are kept "while nobody subscribes"; a pattern that matches is somebody, and its order must hold.
+    # Messages are kept while no group takes them; a pattern that matches is a group, and its order must hold.
     sync_bus.create_channel("a.b")
     sync_bus.publish("a.b", 1)
     got = Collector()
@@ -101,7 +101,7 @@ def test_the_same_settings_again_change_nothing(sync_bus: SyncMessageBus) -> Non
 
 
 def test_the_same_settings_again_do_not_refill_the_rate(timed_bus: SyncMessageBus) -> None:
-    # It has no effect. Else any caller could get round the limit by creating the channel again.
+    # "no-op". Else any caller could get round the limit by creating the channel again.
     timed_bus.create_channel("c", rate_limit_per_sec=1, rate_limit_burst=1)
     timed_bus.publish("c", 1)
     timed_bus.create_channel("c", rate_limit_per_sec=1, rate_limit_burst=1)
@@ -222,7 +222,7 @@ def test_messages_that_nobody_reads_are_counted_as_unrouted(sync_bus: SyncMessag
 
 
 def test_unique_names_do_not_fill_the_memory_and_totals_stay_exact(sync_bus: SyncMessageBus) -> None:
-    # limits.IMPLICIT_CHANNELS_MAX
+    # See limits.IMPLICIT_CHANNELS_MAX.
     count = 2 * IMPLICIT_CHANNELS_MAX + 1
     for number in range(count):
         sync_bus.publish(f"topic-{number}")

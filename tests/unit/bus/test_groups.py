@@ -42,7 +42,7 @@ def test_the_same_handler_twice_competes_with_itself(sync_bus: SyncMessageBus) -
 
 
 def test_closures_lambdas_partials_and_methods_are_handlers_of_their_own(sync_bus: SyncMessageBus) -> None:
-    # They share a qualified name, but nobody asked them to compete.
+    # They share a qualified name, but no group=.
     collectors = [Collector() for _ in range(8)]
 
     def made(got: Collector):  # type: ignore[no-untyped-def]

@@ -31,7 +31,7 @@ def test_metrics_have_the_six_keys_of_the_seed(sync_bus: SyncMessageBus) -> None
 
 @pytest.mark.parametrize("policy", ["drop_new", "drop_old"])
 def test_counts_are_exact_under_eight_publisher_threads(policy: str) -> None:
-    # Not within 1 %, exactly. A small bound, so that refusals and evictions happen too.
+    # Exact, not within 1 %. A small bound, so that refusals and evictions happen too.
     bus = SyncMessageBus()
     bus.create_channel("c", max_queue_size=5, drop_policy=policy)
     got = Collector()

@@ -173,7 +173,7 @@ def test_a_fifth_subscriber_gets_messages_while_the_pool_of_four_is_stuck(
 
 
 def test_the_pool_still_grows_after_a_stop_and_a_start(sync_bus: SyncMessageBus) -> None:
-    # After a restart, too.
+    # The same holds after a restart of the pool.
     for life in range(2):
         gates = [Gate() for _ in range(5)]
         subscriptions = [sync_bus.subscribe("c", gate) for gate in gates]

@@ -342,7 +342,7 @@ def test_a_lossy_subscriber_never_pushes_back_and_its_drops_are_counted(sync_bus
 
 
 def test_a_lossy_queue_keeps_what_is_more_urgent(sync_bus: SyncMessageBus) -> None:
-    # The same holds there.
+    # The bound holds there, too.
     sync_bus.stop(10)
     got = Collector()
     subscription = sync_bus.subscribe("c", got, overflow="drop_oldest", queue_size=2)

@@ -67,7 +67,7 @@ _VIEW: Final = memoryview
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ChannelProvider:
-    """The slow half of the exchange, not compiled: makes missing channels, dead-letters evicted messages."""
+    """The slow half of the exchange, implemented by Registry: makes missing channels, dead-letters evicted messages."""
 
     def admit_while_closing(self, name: str) -> None:
         """Raises BusClosed, unless a handler publishes while the bus is being drained."""

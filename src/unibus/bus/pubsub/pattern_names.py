@@ -27,7 +27,7 @@ def check_new_name(name: str, exists: Callable[[str], bool]) -> None:
     if is_wildcard(name) and not is_sub_queue(name) and not exists(name):
         raise NameInvalid(
             f"{name!r:.80} is a wildcard pattern and cannot be the name of a new channel or entity",
-            "use a name without wildcards; to get messages of many channels, subscribe() to the pattern",
+            "use a name without wildcards, or subscribe() to the pattern; match='exact' is for existing channels",
         )
 
 
