@@ -4,8 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote
 
 from unibus.clock import Clock, Timers
@@ -31,6 +30,9 @@ from unibus.stores.seam.journal import Journal
 from unibus.stores.seam.store import Store
 from unibus.stores.url_parts import MEMORY_SCHEMES as MEMORY_SCHEMES
 from unibus.stores.url_parts import split_url as split_url
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 log = logging.getLogger("unibus")
 
@@ -68,17 +70,25 @@ def open_store(url: str, clock: Clock, timers: Timers) -> Store:
         return open_sqlite(url, clock, timers)
     if scheme == "jsonfile":
         return open_jsonfile(url, clock, timers)
-    for found in entry_points(group=GROUP):
+    for found in _other_stores():
         if found.name == scheme:
             opener: Opener = found.load()
             return opener(url, clock, timers)
     raise unknown_scheme(scheme)
 
 
+def _other_stores() -> "EntryPoints":
+    """The stores that other packages add."""
+    # Imported here: it takes longer to load than a SQLite store takes to open, and built-in schemes do not need it.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
+
+
 def is_store_scheme(scheme: str) -> bool:
     """Whether it is a store's, also of one that cannot be opened in this version."""
     known = ("sqlite", "jsonfile", *MEMORY_SCHEMES, *PLANNED)
-    return scheme in known or any(found.name == scheme for found in entry_points(group=GROUP))
+    return scheme in known or any(found.name == scheme for found in _other_stores())
 
 
 def unknown_scheme(scheme: str) -> Exception:
@@ -86,7 +96,7 @@ def unknown_scheme(scheme: str) -> Exception:
         return StoreUnavailable(
             f"this version cannot keep messages in {scheme}://", "use sqlite:///file.db, or memory:// for this process"
         )
-    known = sorted({"memory", "sqlite", "jsonfile", *(found.name for found in entry_points(group=GROUP))})
+    known = sorted({"memory", "sqlite", "jsonfile", *(found.name for found in _other_stores())})
     return UsageError(f"unknown store {scheme}://", f"known schemes are {', '.join(known)}")
 
 

@@ -156,7 +156,7 @@ def open_mine(url: str, clock: Clock, timers: Timers) -> Store:
 
 def test_another_package_may_bring_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     point = importlib.metadata.EntryPoint("mine", f"{__name__}:open_mine", opening.GROUP)
-    monkeypatch.setattr(opening, "entry_points", Points([point]))
+    monkeypatch.setattr("importlib.metadata.entry_points", Points([point]))
     monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: open_mine)
     bus = MessageBus("mine://somewhere?x=1")
     bus.create_channel("c", persistent=True)
