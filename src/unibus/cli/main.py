@@ -1,7 +1,12 @@
-"""`unibus`: the entry of the command line, and the one place where errors become text and exit codes.
+"""`unibus`: the entry point of the command line, and the one place where errors become text and exit codes.
 
-A command is a typed function in a file of its own (`cli/demo/demo.py` holds `demo`), named in `Shell.homes` below. It
-raises the errors of `unibus.errors` and leaves telling about them to this file. It may return an ExitCode.
+    unibus send …  ──▶  Shell (the table below)  ──▶  cli/messages/send.py: send()
+                          ▲                              │ returns an ExitCode, or raises an error of `unibus.errors`
+                          └── error:, hint:, exit code ◀─┘
+
+A command is a typed function in a file of its own (`cli/demo/demo.py` holds `demo`). Its row in `Shell.homes` names the
+file, so a start imports the file of one command.
+A command never prints its own errors: this file does it, in the same form for all of them.
 """
 
 import functools
@@ -15,7 +20,7 @@ import typer
 
 from unibus.cli.connection.servers import use_ca
 from unibus.cli.terminal.on_demand import OnDemand
-from unibus.cli.terminal.report import ExitCode, report, set_debug, tell
+from unibus.cli.terminal.report import ExitCode, print_error, report, set_debug
 
 BEFORE_THE_COMMAND: Final = ("--ca", "--debug", "--version")
 
@@ -69,14 +74,14 @@ class Shell(OnDemand):
         try:
             code = run()
         except typer.TyperException as error:
-            tell(error.format_message(), _usage_hint(error))
+            print_error(error.format_message(), _usage_hint(error))
             code = error.exit_code
         except typer.Abort as abort:
-            # Ctrl-C at a question ends as it does everywhere; a "no" is an answer.
+            # Ctrl-C at a prompt has the exit code of the signal; the answer "no" is an ordinary failure.
             interrupted = isinstance(abort.__context__, KeyboardInterrupt)
             if interrupted and sys.stderr.isatty():
-                typer.echo(err=True)  # The question ended without a line end.
-            tell("cancelled", "")
+                typer.echo(err=True)  # The prompt is still on the current line.
+            print_error("cancelled", "")
             code = 128 + signal.SIGINT if interrupted else ExitCode.FAILED
         except Exception as error:
             debug = "--debug" in (sys.argv if args is None else args)
@@ -85,7 +90,7 @@ class Shell(OnDemand):
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """What fails while a Ctrl-C is on its way, as a call does whose connection it has cut, is no news."""
+    """Whether Ctrl-C caused the error: it cuts a connection, say, and the call on it then fails. Only Ctrl-C counts."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -94,12 +99,12 @@ def _was_interrupted(error: BaseException | None) -> bool:
 def _usage_hint(error: typer.TyperException) -> str:
     option = getattr(error, "option_name", None)
     if option in BEFORE_THE_COMMAND:
-        return f"it goes before the command: `unibus {option} …`"
-    return f"`{_command_path(error)} --help` shows how to call it"
+        return f"put it before the command: `unibus {option} …`"
+    return f"`{_command_path(error)} --help` shows the usage"
 
 
 def _command_path(error: typer.TyperException) -> str:
-    """Which command was called wrongly; only usage errors know it."""
+    """The command that was called wrongly. Only usage errors have this context."""
     context = getattr(error, "ctx", None)
     return context.command_path if context is not None else "unibus"
 
@@ -107,7 +112,7 @@ def _command_path(error: typer.TyperException) -> str:
 def _version(asked: bool) -> None:
     if not asked:
         return
-    # Here, because no other start of the command line needs them this early.
+    # Imported here: no other start of the command line needs them.
     import importlib.metadata
 
     from unibus.bus.build_kind import build_hint, describe_build
@@ -126,7 +131,7 @@ app = typer.Typer(
     name="unibus",
     cls=Shell,
     help="One message bus for Python, from an import to a data centre.",
-    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing matched, 4 cannot connect, 5 unauthorised.",
+    epilog="Exit codes: 0 success, 1 failed, 2 usage, 3 nothing matched, 4 cannot connect, 5 unauthorised.",
     pretty_exceptions_enable=False,
 )
 
@@ -139,7 +144,7 @@ def start(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks when a command fails.")] = False,
     ca: Annotated[
-        str, typer.Option("--ca", metavar="FILE", help="Trust this CA of an https:// server; else UNIBUS_CA.")
+        str, typer.Option("--ca", metavar="FILE", help="CA certificate of an https:// server; default: UNIBUS_CA.")
     ] = "",
 ) -> None:
     set_debug(debug)

@@ -1,4 +1,4 @@
-"""The command line tells what happened and what to do, on the error stream, and exits with a code to match (A12)."""
+"""Every failed command prints what was wrong and a hint on the error stream, and has the matching exit code."""
 
 import inspect
 import os
@@ -109,7 +109,7 @@ def test_an_option_of_all_commands_behind_the_command_is_explained(arguments: tu
     result = CliRunner().invoke(main.app, ["entities", *arguments], prog_name="unibus")
     assert (result.exit_code, result.stderr.splitlines()[1]) == (
         ExitCode.USAGE,
-        f"hint: it goes before the command: `unibus {arguments[0]} …`",
+        f"hint: put it before the command: `unibus {arguments[0]} …`",
     )
 
 
@@ -142,7 +142,7 @@ def test_usage_errors_exit_with_2_and_point_to_the_help(run: Run, arguments: lis
     assert (result.exit_code, result.stdout) == (2, "")
     what, hint = result.stderr.splitlines()
     assert what.startswith("error: ")
-    assert hint == f"hint: `unibus{' act' if arguments[0] == 'act' else ''} --help` shows how to call it"
+    assert hint == f"hint: `unibus{' act' if arguments[0] == 'act' else ''} --help` shows the usage"
 
 
 def test_an_error_of_the_bus_is_told_in_two_lines_without_traceback(run: Run) -> None:
@@ -197,7 +197,7 @@ def test_ctrl_c_at_a_question_is_an_interrupt(run: Run) -> None:
         try:
             raise KeyboardInterrupt
         except KeyboardInterrupt:
-            raise typer.Abort from None  # As a question of typer's does.
+            raise typer.Abort from None  # As typer's own prompts do.
 
     result = run("act", act=asked)
     assert (result.exit_code, result.stderr) == (128 + signal.SIGINT, "error: cancelled\n")
