@@ -4,8 +4,8 @@
                           ▲                              │ returns an ExitCode, or raises an error of `unibus.errors`
                           └── error:, hint:, exit code ◀─┘
 
-A command is a typed function in a file of its own (`cli/demo/demo.py` holds `demo`). Its row in `Shell.homes` names the
-file, so a start imports the file of one command.
+A command is a typed function in a file of its own (`cli/demo/demo.py` holds `demo`). Its row in `Shell.table` names the
+file and repeats the first line of the docstring. So a start imports the file of one command, and `unibus --help` none.
 A command never prints its own errors: this file does it, in the same form for all of them.
 """
 
@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Final
 import typer
 
 from unibus.cli.connection.servers import use_ca
-from unibus.cli.terminal.on_demand import OnDemand
+from unibus.cli.terminal.on_demand import CommandEntry, OnDemand
 from unibus.cli.terminal.report import ExitCode, print_error, report, set_debug
 
 BEFORE_THE_COMMAND: Final = ("--ca", "--debug", "--version")
@@ -28,34 +28,59 @@ BEFORE_THE_COMMAND: Final = ("--ca", "--debug", "--version")
 class Shell(OnDemand):
     """The group of all commands. It shows `error:` and `hint:` instead of tracebacks and boxes."""
 
-    # One file per command, or per group of commands. The order is the order of `unibus --help`.
-    homes: ClassVar[Mapping[str, str]] = {
-        "demo": "unibus.cli.demo.demo",
-        "serve": "unibus.cli.server.serve",
-        "server": "unibus.cli.server.server",
-        "config": "unibus.cli.server.config",
-        "init": "unibus.cli.server.init",
-        "send": "unibus.cli.messages.send",
-        "receive": "unibus.cli.messages.receive",
-        "peek": "unibus.cli.messages.peek",
-        "purge": "unibus.cli.messages.purge",
-        "entities": "unibus.cli.entities.entities",
-        "declare": "unibus.cli.entities.declare",
-        "access": "unibus.cli.entities.access",
-        "query": "unibus.cli.messages.query",
-        "relay": "unibus.cli.messages.relay",
-        "top": "unibus.cli.entities.top",
-        "tail": "unibus.cli.messages.tail",
-        "trace": "unibus.cli.messages.trace",
-        "replay": "unibus.cli.messages.replay",
-        "export": "unibus.cli.files.export",
-        "import": "unibus.cli.files.import_",
-        "check": "unibus.cli.files.check",
-        "repair": "unibus.cli.files.repair",
-        "capture": "unibus.cli.capture.capture",
-        "dlq": "unibus.cli.dlq.dlq",
-        "filter": "unibus.cli.filter.filter_",
-        "pipeline": "unibus.cli.pipeline.pipeline",
+    # One file per command, or per group of commands, in the order of `unibus --help`.
+    table: ClassVar[Mapping[str, CommandEntry]] = {
+        "demo": CommandEntry("unibus.cli.demo.demo", "Show the bus at work, in one minute."),
+        "serve": CommandEntry(
+            "unibus.cli.server.serve",
+            "Run a server on a store: HTTP and HTTPS, for unibus and for Azure Service Bus clients.",
+        ),
+        "server": CommandEntry("unibus.cli.server.server", "Show the status and log of a running server, or stop it."),
+        "config": CommandEntry("unibus.cli.server.config", "Show the settings of `unibus serve`."),
+        "init": CommandEntry("unibus.cli.server.init", "Write a configuration file with all settings as comments."),
+        "send": CommandEntry("unibus.cli.messages.send", "Send a message. A missing queue is created."),
+        "receive": CommandEntry(
+            "unibus.cli.messages.receive", "Receive messages, and complete each one after it was shown."
+        ),
+        "peek": CommandEntry("unibus.cli.messages.peek", "Show messages without receiving them."),
+        "purge": CommandEntry(
+            "unibus.cli.messages.purge", "Remove all messages of a queue or subscription. This cannot be undone."
+        ),
+        "entities": CommandEntry(
+            "unibus.cli.entities.entities", "List queues, topics and subscriptions with their counts."
+        ),
+        "declare": CommandEntry(
+            "unibus.cli.entities.declare", "Create and update entities from a file. A missing store is created."
+        ),
+        "access": CommandEntry("unibus.cli.entities.access", "Manage authorization rules: names, rights and keys."),
+        "query": CommandEntry("unibus.cli.messages.query", "Query messages and history with SQL."),
+        "relay": CommandEntry("unibus.cli.messages.relay", "Store the messages that wait in an application's outbox."),
+        "top": CommandEntry(
+            "unibus.cli.entities.top", "Watch the counts and rates of queues, topics and subscriptions."
+        ),
+        "tail": CommandEntry("unibus.cli.messages.tail", "Show the last events of a channel's history, and follow it."),
+        "trace": CommandEntry(
+            "unibus.cli.messages.trace", "Show what happened to a message, in every entity it passed."
+        ),
+        "replay": CommandEntry(
+            "unibus.cli.messages.replay", "Show the past messages of a channel, or send them again."
+        ),
+        "export": CommandEntry(
+            "unibus.cli.files.export", "Write queues, topics and subscriptions with their messages to a file."
+        ),
+        "import": CommandEntry("unibus.cli.files.import_", "Read an export into a store. A missing store is created."),
+        "check": CommandEntry(
+            "unibus.cli.files.check", "Check a store: records, counts, and that history matches the state."
+        ),
+        "repair": CommandEntry(
+            "unibus.cli.files.repair", "Write a new store with everything recoverable from a damaged one."
+        ),
+        "capture": CommandEntry("unibus.cli.capture.capture", "Capture the history of a store as Parquet files."),
+        "dlq": CommandEntry("unibus.cli.dlq.dlq", "Inspect, retry, redirect or discard dead-lettered messages."),
+        "filter": CommandEntry("unibus.cli.filter.filter_", "Test the filters of subscriptions."),
+        "pipeline": CommandEntry(
+            "unibus.cli.pipeline.pipeline", "Analyse the history of the bus with Spark: reports and SQL."
+        ),
     }
 
     def main(

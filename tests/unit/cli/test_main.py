@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,11 +93,31 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
     assert "act" in result.stdout
 
 
-@pytest.mark.parametrize("name", main.Shell.homes)
+@pytest.mark.parametrize("name", main.Shell.table)
 def test_every_command_is_found_by_its_name(name: str) -> None:
     result = CliRunner().invoke(main.app, [name, "--help"], prog_name="unibus")
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"Usage: unibus {name} " in result.stdout
+
+
+@pytest.mark.parametrize("name", main.Shell.table)
+def test_the_summary_of_a_command_is_the_first_line_of_its_own_help(name: str) -> None:
+    command = main.Shell(name="unibus").get_command(None, name)
+    assert main.Shell.table[name].summary == command.help.partition("\n")[0]
+
+
+def test_the_help_lists_every_command_and_imports_none() -> None:
+    modules = [entry.module for entry in main.Shell.table.values()]
+    program = f"""
+import sys
+from unibus.cli.main import app
+app(["--help"], standalone_mode=False)
+assert not sys.modules.keys() & {set(modules)!r}
+"""
+    found = python("-c", program)
+    assert (found.returncode, found.stderr) == (0, "")
+    listed = [line.split()[1] for line in found.stdout.splitlines() if re.match(r"│ [a-z]", line)]
+    assert listed == list(main.Shell.table)
 
 
 def test_a_name_that_is_near_is_suggested() -> None:

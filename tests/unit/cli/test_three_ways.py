@@ -311,7 +311,7 @@ def test_every_command_of_the_shell_is_in_the_script() -> None:
     """A new command must be added above, or to the commands that work without a server."""
     covered = {words(each.arguments) for each in SCRIPT}
     commands = set()
-    for name in Shell.homes:
+    for name in Shell.table:
         commands |= {f"{name} {each}".strip() for each in _below(Shell(name="unibus").get_command(None, name))}
     missing = {
         each
@@ -319,7 +319,7 @@ def test_every_command_of_the_shell_is_in_the_script() -> None:
         if each.split()[0] not in WITHOUT_SERVER and not any(each.startswith(known) for known in ONLY_SERVER)
     }
     assert missing == set()
-    assert {each.split()[0] for each in covered} <= set(Shell.homes)
+    assert {each.split()[0] for each in covered} <= set(Shell.table)
 
 
 def words(arguments: tuple[Any, ...]) -> str:
