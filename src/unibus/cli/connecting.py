@@ -1,4 +1,9 @@
-"""From the value of `--url` to a `Management`: through a server where it names one, or where one has the file open."""
+"""Turns the value of `--url` into a `Management`.
+
+--url http://…            ──▶ RemoteManagement: the server at that address
+--url FILE, server runs   ──▶ RemoteManagement: the server that owns the file
+--url FILE, no server     ──▶ LocalManagement: this process opens the store
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,9 +14,9 @@ from unibus.cli.connection.management import Management
 
 @contextlib.contextmanager
 def managed(given: str, makes: bool = False) -> Iterator[Management]:
-    """The bus that `--url` names: through its server where that is an address, or where a server has the file open.
+    """The bus that `--url` names, closed when the block ends.
 
-    StoreUnavailable for a file that is not there, unless the command `makes` it.
+    Raises StoreUnavailable if the file does not exist, unless the command creates it (`makes`).
     """
     with contextlib.closing(_management(given, makes)) as found:
         yield found

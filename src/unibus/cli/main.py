@@ -1,7 +1,12 @@
-"""`unibus`: the entry of the command line, and the one place where errors become text and exit codes.
+"""`unibus`: the entry point of the command line, and the one place where errors become text and exit codes.
 
-A command is a typed function in a file of its own (`cli/demo/demo.py` holds `demo`), named in `Shell.homes` below. It
-raises the errors of `unibus.errors` and leaves telling about them to this file. It may return an ExitCode.
+    unibus send …  ──▶  Shell (the table below)  ──▶  cli/messages/send.py: send()
+                          ▲                              │ returns an ExitCode, or raises an error of `unibus.errors`
+                          └── error:, hint:, exit code ◀─┘
+
+A command is a typed function in a file of its own (`cli/demo/demo.py` holds `demo`). Its row in `Shell.table` names the
+file and repeats the first line of the docstring. So a start imports the file of one command, and `unibus --help` none.
+A command never prints its own errors: this file does it, in the same form for all of them.
 """
 
 import functools
@@ -14,8 +19,8 @@ from typing import Annotated, Any, ClassVar, Final
 import typer
 
 from unibus.cli.connection.servers import use_ca
-from unibus.cli.terminal.on_demand import OnDemand
-from unibus.cli.terminal.report import ExitCode, report, set_debug, tell
+from unibus.cli.terminal.on_demand import CommandEntry, OnDemand
+from unibus.cli.terminal.report import ExitCode, print_error, report, set_debug
 
 BEFORE_THE_COMMAND: Final = ("--ca", "--debug", "--version")
 
@@ -23,34 +28,59 @@ BEFORE_THE_COMMAND: Final = ("--ca", "--debug", "--version")
 class Shell(OnDemand):
     """The group of all commands. It shows `error:` and `hint:` instead of tracebacks and boxes."""
 
-    # One file per command, or per group of commands. The order is the order of `unibus --help`.
-    homes: ClassVar[Mapping[str, str]] = {
-        "demo": "unibus.cli.demo.demo",
-        "serve": "unibus.cli.server.serve",
-        "server": "unibus.cli.server.server",
-        "config": "unibus.cli.server.config",
-        "init": "unibus.cli.server.init",
-        "send": "unibus.cli.messages.send",
-        "receive": "unibus.cli.messages.receive",
-        "peek": "unibus.cli.messages.peek",
-        "purge": "unibus.cli.messages.purge",
-        "entities": "unibus.cli.entities.entities",
-        "declare": "unibus.cli.entities.declare",
-        "access": "unibus.cli.entities.access",
-        "query": "unibus.cli.messages.query",
-        "relay": "unibus.cli.messages.relay",
-        "top": "unibus.cli.entities.top",
-        "tail": "unibus.cli.messages.tail",
-        "trace": "unibus.cli.messages.trace",
-        "replay": "unibus.cli.messages.replay",
-        "export": "unibus.cli.files.export",
-        "import": "unibus.cli.files.import_",
-        "check": "unibus.cli.files.check",
-        "repair": "unibus.cli.files.repair",
-        "capture": "unibus.cli.capture.capture",
-        "dlq": "unibus.cli.dlq.dlq",
-        "filter": "unibus.cli.filter.filter_",
-        "pipeline": "unibus.cli.pipeline.pipeline",
+    # One file per command, or per group of commands, in the order of `unibus --help`.
+    table: ClassVar[Mapping[str, CommandEntry]] = {
+        "demo": CommandEntry("unibus.cli.demo.demo", "Show the bus at work, in one minute."),
+        "serve": CommandEntry(
+            "unibus.cli.server.serve",
+            "Run a server on a store: HTTP and HTTPS, for unibus and for Azure Service Bus clients.",
+        ),
+        "server": CommandEntry("unibus.cli.server.server", "Show the status and log of a running server, or stop it."),
+        "config": CommandEntry("unibus.cli.server.config", "Show the settings of `unibus serve`."),
+        "init": CommandEntry("unibus.cli.server.init", "Write a configuration file with all settings as comments."),
+        "send": CommandEntry("unibus.cli.messages.send", "Send a message. A missing queue is created."),
+        "receive": CommandEntry(
+            "unibus.cli.messages.receive", "Receive messages, and complete each one after it was shown."
+        ),
+        "peek": CommandEntry("unibus.cli.messages.peek", "Show messages without receiving them."),
+        "purge": CommandEntry(
+            "unibus.cli.messages.purge", "Remove all messages of a queue or subscription. This cannot be undone."
+        ),
+        "entities": CommandEntry(
+            "unibus.cli.entities.entities", "List queues, topics and subscriptions with their counts."
+        ),
+        "declare": CommandEntry(
+            "unibus.cli.entities.declare", "Create and update entities from a file. A missing store is created."
+        ),
+        "access": CommandEntry("unibus.cli.entities.access", "Manage authorization rules: names, rights and keys."),
+        "query": CommandEntry("unibus.cli.messages.query", "Query messages and history with SQL."),
+        "relay": CommandEntry("unibus.cli.messages.relay", "Store the messages that wait in an application's outbox."),
+        "top": CommandEntry(
+            "unibus.cli.entities.top", "Watch the counts and rates of queues, topics and subscriptions."
+        ),
+        "tail": CommandEntry("unibus.cli.messages.tail", "Show the last events of a channel's history, and follow it."),
+        "trace": CommandEntry(
+            "unibus.cli.messages.trace", "Show what happened to a message, in every entity it passed."
+        ),
+        "replay": CommandEntry(
+            "unibus.cli.messages.replay", "Show the past messages of a channel, or send them again."
+        ),
+        "export": CommandEntry(
+            "unibus.cli.files.export", "Write queues, topics and subscriptions with their messages to a file."
+        ),
+        "import": CommandEntry("unibus.cli.files.import_", "Read an export into a store. A missing store is created."),
+        "check": CommandEntry(
+            "unibus.cli.files.check", "Check a store: records, counts, and that history matches the state."
+        ),
+        "repair": CommandEntry(
+            "unibus.cli.files.repair", "Write a new store with everything recoverable from a damaged one."
+        ),
+        "capture": CommandEntry("unibus.cli.capture.capture", "Capture the history of a store as Parquet files."),
+        "dlq": CommandEntry("unibus.cli.dlq.dlq", "Inspect, retry, redirect or discard dead-lettered messages."),
+        "filter": CommandEntry("unibus.cli.filter.filter_", "Test the filters of subscriptions."),
+        "pipeline": CommandEntry(
+            "unibus.cli.pipeline.pipeline", "Analyse the history of the bus with Spark: reports and SQL."
+        ),
     }
 
     def main(
@@ -69,14 +99,14 @@ class Shell(OnDemand):
         try:
             code = run()
         except typer.TyperException as error:
-            tell(error.format_message(), _usage_hint(error))
+            print_error(error.format_message(), _usage_hint(error))
             code = error.exit_code
         except typer.Abort as abort:
-            # Ctrl-C at a question ends as it does everywhere; a "no" is an answer.
+            # Ctrl-C at a prompt has the exit code of the signal; the answer "no" is an ordinary failure.
             interrupted = isinstance(abort.__context__, KeyboardInterrupt)
             if interrupted and sys.stderr.isatty():
-                typer.echo(err=True)  # The question ended without a line end.
-            tell("cancelled", "")
+                typer.echo(err=True)  # The prompt is still on the current line.
+            print_error("cancelled", "")
             code = 128 + signal.SIGINT if interrupted else ExitCode.FAILED
         except Exception as error:
             debug = "--debug" in (sys.argv if args is None else args)
@@ -85,7 +115,7 @@ class Shell(OnDemand):
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """What fails while a Ctrl-C is on its way, as a call does whose connection it has cut, is no news."""
+    """Whether Ctrl-C caused the error: it cuts a connection, say, and the call on it then fails. Only Ctrl-C counts."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -94,12 +124,12 @@ def _was_interrupted(error: BaseException | None) -> bool:
 def _usage_hint(error: typer.TyperException) -> str:
     option = getattr(error, "option_name", None)
     if option in BEFORE_THE_COMMAND:
-        return f"it goes before the command: `unibus {option} …`"
-    return f"`{_command_path(error)} --help` shows how to call it"
+        return f"put it before the command: `unibus {option} …`"
+    return f"`{_command_path(error)} --help` shows the usage"
 
 
 def _command_path(error: typer.TyperException) -> str:
-    """Which command was called wrongly; only usage errors know it."""
+    """The command that was called wrongly. Only usage errors have this context."""
     context = getattr(error, "ctx", None)
     return context.command_path if context is not None else "unibus"
 
@@ -107,7 +137,7 @@ def _command_path(error: typer.TyperException) -> str:
 def _version(asked: bool) -> None:
     if not asked:
         return
-    # Here, because no other start of the command line needs them this early.
+    # Imported here: no other start of the command line needs them.
     import importlib.metadata
 
     from unibus.bus.build_kind import build_hint, describe_build
@@ -126,7 +156,7 @@ app = typer.Typer(
     name="unibus",
     cls=Shell,
     help="One message bus for Python, from an import to a data centre.",
-    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing matched, 4 cannot connect, 5 unauthorised.",
+    epilog="Exit codes: 0 success, 1 failed, 2 usage, 3 nothing matched, 4 cannot connect, 5 unauthorised.",
     pretty_exceptions_enable=False,
 )
 
@@ -139,7 +169,7 @@ def start(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks when a command fails.")] = False,
     ca: Annotated[
-        str, typer.Option("--ca", metavar="FILE", help="Trust this CA of an https:// server; else UNIBUS_CA.")
+        str, typer.Option("--ca", metavar="FILE", help="CA certificate of an https:// server; default: UNIBUS_CA.")
     ] = "",
 ) -> None:
     set_debug(debug)

@@ -28,7 +28,7 @@ from unibus.sync import MessageBus
 @pytest.fixture(autouse=True)
 def _not_nice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that run in this process must not lower its priority for good."""
-    monkeypatch.setattr(module, "_step_back", lambda: None)
+    monkeypatch.setattr(module, "_lower_priority", lambda: None)
 
 
 @pytest.fixture
@@ -101,26 +101,26 @@ def test_a_person_reads_the_status(filled: Path, shell: Any, terminal: Any) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("capture",), 2, "which store?"),
-        (("capture", "nothing.db"), 4, "there is no file nothing.db"),
-        (("capture", "memory://"), 2, "would end with this command"),
+        (("capture",), 2, "no store is given"),
+        (("capture", "nothing.db"), 4, "file nothing.db does not exist"),
+        (("capture", "memory://"), 2, "keeps messages in memory only"),
         (("capture", "jsonfile:///.", "--once"), 4, "cannot be read beside its owner"),
         (("capture", "bus.db", "s3://bucket/history", "--once"), 2, "s3:// is not supported"),
         (("capture", "--status", "s3://bucket/history"), 2, "s3:// is not supported"),
         (("capture", "--compact", "abfss://a@b/history"), 2, "abfss:// is not supported"),
         (("capture", "--status", "nowhere"), 4, "no capture directory"),
         (("capture", "--compact", "nowhere"), 4, "no capture directory"),
-        (("capture", "--status", "bus.db"), 4, "bus.db is a file, no capture directory"),
-        (("capture", "--compact", "bus.db"), 4, "bus.db is a file, no capture directory"),
-        (("capture", "nothing.db"), 4, "another store: `unibus capture URL [DIR]`, or UNIBUS_URL"),
+        (("capture", "--status", "bus.db"), 4, "bus.db is a file, not a capture directory"),
+        (("capture", "--compact", "bus.db"), 4, "bus.db is a file, not a capture directory"),
+        (("capture", "nothing.db"), 4, "`unibus capture URL [DIR]` or UNIBUS_URL names another store"),
         (("capture", "memory://"), 2, "name a file: unibus capture bus.db"),
-        (("capture", "bus.db", "bus.db.lock"), 4, "is a file, no folder"),
-        (("capture", "bus.db", "bus.db/below"), 4, "is a file, no folder"),
-        (("capture", "bus.db", "."), 2, ". is no capture directory, and 'bus.db' is in it"),
+        (("capture", "bus.db", "bus.db.lock"), 4, "is a file, not a folder"),
+        (("capture", "bus.db", "bus.db/below"), 4, "is a file, not a folder"),
+        (("capture", "bus.db", "."), 2, ". is not a capture directory: it contains 'bus.db'"),
         (("capture", "bus.db", "--redact", "orders"), 2, "not a redaction rule"),
-        (("capture", "bus.db", "--every", "soon"), 2, "--every 'soon' is no time"),
-        (("capture", "bus.db", "--bytes", "many"), 2, "--bytes 'many' is no size"),
-        (("capture", "bus.db", "--bodies-keep", "x"), 2, "--bodies-keep 'x' is no time"),
+        (("capture", "bus.db", "--every", "soon"), 2, "--every 'soon' is not a duration"),
+        (("capture", "bus.db", "--bytes", "many"), 2, "--bytes 'many' is not a size"),
+        (("capture", "bus.db", "--bodies-keep", "x"), 2, "--bodies-keep 'x' is not a duration"),
     ],
 )
 @pytest.mark.usefixtures("filled")

@@ -1,4 +1,4 @@
-"""`unibus` as programs call it, through a pipe, and as people do, in a terminal of 80 columns."""
+"""Runs `unibus` as scripts do, with a pipe, and as people do, in a terminal of 80 columns."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from unibus.cli.main import app
 
 
 class Shell:
-    """Runs commands in a folder of its own, with the output in a pipe."""
+    """Runs commands in a separate folder, with the output in a pipe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""A process of its own that owns a store and does what it is told, line by line; and one that writes all the time."""
+"""A separate process that owns a store and runs commands from its input; and one that writes all the time."""
 
 import json
 import subprocess
@@ -58,7 +58,7 @@ with MessageBus(sys.argv[1]) as bus:
 
 
 class Owner:
-    """Every call is done and written when it returns. It gives what the owner itself says of its entities."""
+    """Every call is stored when it returns. It returns the entities as the owner reports them."""
 
     def __init__(self, store: Path) -> None:
         self.process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`unibus` as a process of its own: how it is started, and the pseudo terminal it is looked at in."""
+"""Runs `unibus` as a separate process, with pipes or in a pseudo terminal."""
 
 import os
 import select
@@ -13,7 +13,7 @@ import pytest
 PATIENCE_S = 60.0
 OF_SERVERS = ("UNIBUS_URL", "UNIBUS_KEY", "UNIBUS_CONNECTION_STRING", "UNIBUS_CA")
 LOOK_AGAIN_S = 0.005
-# A parent that ignores SIGINT (a job in the background) hands that down; the program itself never does.
+# A parent that ignores SIGINT (a background job) passes that on; so the program sets the default handler again.
 START = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -56,7 +56,7 @@ class Terminal:
         return self._ours
 
     def read_until(self, wanted: str) -> None:
-        ends_s = time.monotonic() + PATIENCE_S  # What is shown live never goes silent.
+        ends_s = time.monotonic() + PATIENCE_S  # A live view never stops writing.
         while wanted not in self.output and time.monotonic() < ends_s and (chunk := self._chunk()):
             self.output += chunk
         assert wanted in self.output
@@ -82,5 +82,5 @@ class Terminal:
         assert readable, "the command has gone silent"
         try:
             return os.read(self._ours, 65_536).decode("utf-8", "replace")
-        except OSError:  # How Linux says that the other end was closed.
+        except OSError:  # Linux reports the closed end of a terminal like this.
             return ""

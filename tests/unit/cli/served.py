@@ -1,4 +1,4 @@
-"""A real server on a store, in a thread of the test's own process; and commands that run against it."""
+"""A real server on a store, in a thread of the test process; and commands that run against it."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""`unibus access`: rules of a store, and keys that are shown once or never."""
+"""`unibus access`: authorization rules of a store; a key is shown once or never."""
 
 import asyncio
 import time
@@ -192,8 +192,12 @@ def test_a_token_by_a_rule_of_the_store(shell: Any) -> None:
         (("--rule", "missing"), 3, "the namespace has no rule 'missing'"),
         (("--rule", "own"), 3, "the namespace has no rule 'own'"),
         (("--rule", "root", "--entity", "nowhere"), 3, "there is no queue or topic 'nowhere'"),
-        (("--rule", "root", "--url", "other.db"), 4, "there is no file other.db"),
-        (("--rule", "root", "--connection-string", "Endpoint=sb://h/"), 2, "both --rule and a connection string"),
+        (("--rule", "root", "--url", "other.db"), 4, "file other.db does not exist"),
+        (
+            ("--rule", "root", "--connection-string", "Endpoint=sb://h/"),
+            2,
+            "--rule and --connection-string exclude each other",
+        ),
     ],
 )
 def test_a_token_by_a_rule_that_the_store_does_not_have(
@@ -210,7 +214,7 @@ def test_a_token_by_a_rule_of_a_store_in_use(shell: Any) -> None:
     with owner_of(shell.folder / "unibus.db"):
         result = shell("access", "token", "--rule", "root")
     assert (result.exit_code, result.stdout) == (4, "")
-    assert "a running server keeps its keys: give one by --connection-string" in result.stderr
+    assert "a running server does not return keys: pass --connection-string" in result.stderr
 
 
 def test_a_token_for_a_server_of_this_machine_needs_no_key(shell: Any) -> None:

@@ -1,4 +1,4 @@
-"""`unibus declare`: a file becomes entities, a dry run becomes none."""
+"""`unibus declare` creates the entities of a file; a dry run creates none."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`unibus demo` tells its story in a terminal and through a pipe, and ends at once and cleanly on Ctrl-C."""
+"""`unibus demo` runs in a terminal and to a pipe, and ends at once and cleanly on Ctrl-C."""
 
 import logging
 import re
@@ -19,7 +19,7 @@ from unibus.core import COMPILED
 from unibus.sync import MessageBus
 
 COMMAND = command("demo")
-LAST_LINE = re.compile(r"[\d,]+ published, [\d,]+ dispatched, [\d,]+ dead letters? in \d+\.\d s")
+LAST_LINE = re.compile(r"[\d,]+ published, [\d,]+ dispatched, [\d,]+ dead-lettered in \d+\.\d s")
 ENVIRONMENT = {**environment(), "PYTHONUNBUFFERED": "1"}
 
 
@@ -33,7 +33,7 @@ def piped() -> str:
 
 
 def row(output: str, channel: str) -> list[int]:
-    """published, dispatched, waiting, retried, dead letters of one channel in the last table."""
+    """published, dispatched, waiting, retried, dead-lettered of one channel in the last table."""
     found = re.search(rf"^{re.escape(channel)} +(.+)$", output, re.MULTILINE)
     assert found is not None
     return [int(cell.replace(",", "")) for cell in found[1].split()[:5]]
@@ -57,7 +57,7 @@ def test_the_figures_of_the_demo_add_up(piped: str) -> None:
 
 
 def test_the_burst_tells_whether_the_bus_is_compiled(piped: str) -> None:
-    assert re.search(r"[\d,]{5,} messages a second to a handler on a worker thread", piped)
+    assert re.search(r"[\d,]{5,} messages per second to a handler on a worker thread", piped)
     assert f"unibus is {'compiled' if COMPILED else 'plain Python'}" in piped
     assert COMPILED or "`pip install .` compiles it, and makes it about ten times as fast" in piped
 
@@ -80,7 +80,7 @@ def test_nothing_is_left_behind() -> None:
     assert (list(log.handlers), log.propagate) == before
     for thread in set(threading.enumerate()) - others:
         if thread.name.startswith("unibus"):
-            thread.join(PATIENCE_S)  # One that is on its way out may take a moment.
+            thread.join(PATIENCE_S)  # A thread that is ending may take a moment.
             assert not thread.is_alive(), thread.name
 
 
@@ -95,7 +95,7 @@ def test_ctrl_c_ends_a_piped_demo_with_a_summary() -> None:
         [*COMMAND, "--seconds", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
     assert demo.stdout is not None
-    first = demo.stdout.readline()  # It is under way.
+    first = demo.stdout.readline()  # It is running.
     demo.send_signal(signal.SIGINT)
     rest, errors = demo.communicate(timeout=PATIENCE_S)
     assert first.startswith("1/")
@@ -149,7 +149,7 @@ def test_a_row_shows_what_its_channel_went_through() -> None:
         assert bus.request("asked") == 1
         bus.drain()
         rows = DemoWatch(bus).rows()
-    # Not the inbox that the reply went to.
+    # Without the channel for replies.
     assert [(row.channel, row.published, row.dispatched, row.waiting) for row in rows] == [
         ("kept", 1, 0, 1),
         ("asked", 1, 1, 0),

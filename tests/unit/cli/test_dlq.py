@@ -1,4 +1,4 @@
-"""`unibus dlq` shows dead letters, asks before it acts on many, and tells what has happened."""
+"""`unibus dlq` shows dead-lettered messages, asks for confirmation before bulk operations, and reports exact counts."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ BATCHES = 40
 
 
 def dead_letter(queue: str, count: int, reason: str = "Broken", first: int = 0) -> list[str]:
-    """So many dead letters, and their ids."""
+    """Creates `count` dead-lettered messages, and returns their ids."""
     with MessageBus("unibus.db") as bus:
         sent = bus.send_many(queue, [{"n": first + number} for number in range(count)])
         for message in bus.receive_batch(queue, count, timeout=0):
@@ -82,7 +82,7 @@ def test_one_letter_is_shown_with_its_message(shell: Any) -> None:
     assert "DeadLetterReason" not in record["message"].get("headers", {})
     for arguments in (("unknown",), (ids[0], "--queue", "other")):
         result = shell("dlq", "show", *arguments)
-        assert (result.exit_code, "there is no dead letter" in result.stderr) == (3, True)
+        assert (result.exit_code, "there is no dead-lettered message" in result.stderr) == (3, True)
 
 
 def test_nothing_there_exits_with_3(shell: Any) -> None:
@@ -98,7 +98,7 @@ def test_a_store_that_is_not_there_is_not_made(shell: Any) -> None:
 
 
 def test_without_a_command_the_help_is_shown(shell: Any) -> None:
-    for words, told in ((("dlq",), "redirect"), (("dlq", "rules"), "Carry rules out")):
+    for words, told in ((("dlq",), "redirect"), (("dlq", "rules"), "Apply rules")):
         result = shell(*words)
         assert (result.exit_code, told in result.stdout, result.stderr) == (0, True, "")
     assert "dlq" in shell("--help").stdout
@@ -231,27 +231,27 @@ def test_a_terminal_gets_tables(shell: Any, terminal: Any) -> None:
     assert ids[0] in listing.output
     assert "and 1 more" in listing.output
     summary = terminal("dlq", "ls", "--summary")
-    assert (summary.read_all(), "letters" in summary.output) == (0, True)
+    assert (summary.read_all(), "messages" in summary.output) == (0, True)
     showing = terminal("dlq", "show", ids[0])
     assert showing.read_all() == 0
     order = [showing.output.index(text) for text in (ids[0], "at the corner", '"n": 0')]
     assert order == sorted(order)
     rules = terminal("dlq", "rules", "test")
-    assert (rules.read_all(), "no rule applies" in rules.output) == (0, True)
+    assert (rules.read_all(), "no rule matches" in rules.output) == (0, True)
     none = terminal("dlq", "ls", "--queue", "other")
-    assert (none.read_all(), "no dead letters that match" in none.output) == (3, True)
+    assert (none.read_all(), "no dead-lettered messages match" in none.output) == (3, True)
 
 
 def test_a_terminal_is_shown_the_count_and_asked(shell: Any, terminal: Any) -> None:
     dead_letter("orders", 3)
     refused = terminal("dlq", "retry", "--queue", "orders")
-    refused.read_until("Retry 3 dead letters?")
+    refused.read_until("Retry 3 dead-lettered messages?")
     assert "Broken" in refused.output
     refused.type(b"n\n")
     assert refused.read_all() == 1
     assert shell.counts("orders")["dead"] == 3
     agreed = terminal("dlq", "retry", "--queue", "orders")
-    agreed.read_until("Retry 3 dead letters?")
+    agreed.read_until("Retry 3 dead-lettered messages?")
     agreed.type(b"y\n")
     assert agreed.read_all() == 0, agreed.output
     assert "3 retried" in agreed.output
@@ -279,7 +279,7 @@ def test_a_terminal_is_told_what_could_not_go(shell: Any, terminal: Any) -> None
 
 def test_ctrl_c_stops_between_batches_and_tells_how_far_it_came(shell: Any, terminal: Any) -> None:
     dead_letter("orders", BATCHES)
-    # One a second: it cannot be done before it is interrupted.
+    # One per second: it cannot finish before it is interrupted.
     working = terminal("dlq", "retry", "--all", "--yes", "--rate", "1")
     working.read_until(f"1/{BATCHES}")
     working.interrupt()
@@ -288,7 +288,7 @@ def test_ctrl_c_stops_between_batches_and_tells_how_far_it_came(shell: Any, term
     assert "Traceback" not in working.output
     counts = shell.counts("orders")
     assert 0 < counts["active"] < BATCHES
-    assert f"stopped after {counts['active']} of {BATCHES} dead letters" in working.output
+    assert f"stopped after {counts['active']} of {BATCHES} dead-lettered messages" in working.output
     assert shell.records("dlq", "retry", "--all", "--yes")[0]["retried"] == BATCHES - counts["active"]
     assert sorted(body["n"] for body in active("orders")) == list(range(BATCHES))
 
@@ -297,7 +297,7 @@ def test_ctrl_c_in_a_pipe_tells_a_program(shell: Any, monkeypatch: pytest.Monkey
     dead_letter("orders", 3)
 
     def interrupted(*given: object) -> Any:
-        signal.raise_signal(signal.SIGINT)  # While it waits for the second.
+        signal.raise_signal(signal.SIGINT)  # While it waits before the second batch.
         yield
 
     monkeypatch.setattr("unibus.bus.dead_letters.sweep.pause", interrupted)

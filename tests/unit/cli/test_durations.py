@@ -1,4 +1,4 @@
-"""Times as people type them."""
+"""Durations as options write them."""
 
 import pytest
 

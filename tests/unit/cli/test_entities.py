@@ -1,4 +1,4 @@
-"""`unibus entities` lists what a store holds: a table that fits 80 columns, or JSON Lines."""
+"""`unibus entities` lists the entities of a store: a table that fits 80 columns, or JSON Lines."""
 
 import io
 from contextlib import closing
@@ -63,7 +63,7 @@ def test_a_terminal_gets_a_table_of_80_columns(shell: Any, terminal: Any) -> Non
     assert lines[0].split() == heading
     orders = next(line.split() for line in lines if line.split()[:2] == ["orders", "queue"])
     assert orders[2:7] == ["1", "1", "1", "1", "1"]
-    assert "\x1b[1m  max_delivery_count        3\x1b[0m" in looking.output  # Set by somebody: bold.
+    assert "\x1b[1m  max_delivery_count        3\x1b[0m" in looking.output  # Not the default: bold.
     assert "\x1b[2m  max_delivery_count        10\x1b[0m" in looking.output
 
 

@@ -1,4 +1,4 @@
-"""Which error of the durable half ends with which code: scripts decide by them whether to try again."""
+"""The exit codes of the errors of durable queues: scripts use them to decide whether to retry."""
 
 import pytest
 

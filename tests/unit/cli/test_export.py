@@ -1,4 +1,4 @@
-"""`unibus export` writes a bus to a file, also beside its owner."""
+"""`unibus export` writes a bus to a file, even beside its owner."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_a_file_that_is_there_is_left_alone(shell: Any) -> None:
     result = shell("export", "mine.txt")
     assert (result.exit_code, Path("mine.txt").read_text()) == (2, "precious")
     nowhere = shell("export", "no/folder/x.jsonl")
-    assert (nowhere.exit_code, "there is no folder no/folder" in nowhere.stderr) == (2, True)
+    assert (nowhere.exit_code, "folder no/folder does not exist" in nowhere.stderr) == (2, True)
     assert shell.records("export", "mine.txt", "--force")[0]["messages"] == 3
     assert lines(Path("mine.txt").read_text())[-1]["end"] is True
 
@@ -91,4 +91,4 @@ def test_a_terminal(shell: Any, terminal: Any) -> None:
     assert "exported 3 entities, 3 messages, 0 sessions" in writing.output
     refused = terminal("export", "-")
     assert refused.read_all() == 2, refused.output
-    assert "not for a terminal" in refused.output
+    assert "cannot be written to a terminal" in refused.output

@@ -1,4 +1,4 @@
-"""`unibus filter test` says whether a message matches and why: a tree for people, JSON Lines for programs."""
+"""`unibus filter test` shows whether a message matches and why: a tree for people, JSON Lines for programs."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def tried(shell: Any, *arguments: str, input: str | None = None) -> tuple[int, l
 
 
 def matches(shell: Any, *arguments: str, input: str | None = None) -> bool:
-    """By the exit code and by what is written, which say the same."""
+    """By the exit code and by the output, which must agree."""
     code, records = tried(shell, *arguments, input=input)
     assert code == (0 if records[-1]["matches"] else 3)
     return code == 0

@@ -1,4 +1,4 @@
-"""`unibus import` reads what `unibus export` wrote: all of it as it was, once, and nothing from a damaged file."""
+"""`unibus import` restores an export completely and exactly once, and imports nothing from a damaged file."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from unibus.sync import MessageBus
 
 @pytest.fixture
 def exported(shell: Any) -> Path:
-    """A bus with a message in every state there is."""
+    """A bus with a message in every state."""
     with MessageBus("old.db") as bus:
         bus.create_queue("orders", max_delivery_count=3, default_ttl=None)
         bus.send_many("orders", ["dead", "tried", "deferred", "locked"], headers={"price": Decimal("1.50")})
@@ -83,7 +83,7 @@ def test_everything_is_as_it_was(shell: Any, exported: Path) -> None:
 
 
 def assert_alike(one: Message, other: Message) -> None:
-    """In everything but its place; and one that was deferred is told where it was."""
+    """Equal in everything except the sequence number; a deferred message keeps its old one in a header."""
     if one.body == "deferred":
         assert other.headers["DeferredSequence"] == one.sequence
         assert {**one.headers, "DeferredSequence": one.sequence} == dict(other.headers)
@@ -147,7 +147,7 @@ def test_into_a_bus_that_has_messages(shell: Any, exported: Path) -> None:
             session.set_state(b"of its own")
     result = shell("import", str(exported), "--url", "new.db")
     assert (result.exit_code, json.loads(result.stdout)["kept_states"]) == (0, [["by-session", "s1"]])
-    assert "keeps it" in result.stderr
+    assert "which was not replaced" in result.stderr
     with MessageBus("new.db") as bus:
         assert bus.accept_session("by-session", "s1", timeout=0).state() == b"of its own"
         assert [message.body for message in bus.peek("orders", 2)] == ["here before", "tried"]
@@ -265,7 +265,7 @@ def test_a_terminal(shell: Any, exported: Path, terminal: Any) -> None:
 
 def test_a_file_that_is_not_there(shell: Any) -> None:
     result = shell("import", "nowhere.jsonl")
-    assert (result.exit_code, "there is no file" in result.stderr) == (2, True)
+    assert (result.exit_code, "does not exist" in result.stderr) == (2, True)
     assert not Path("unibus.db").exists()
 
 

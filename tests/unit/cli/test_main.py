@@ -1,7 +1,8 @@
-"""The command line tells what happened and what to do, on the error stream, and exits with a code to match."""
+"""Every failed command prints what was wrong and a hint on the error stream, and has the matching exit code."""
 
 import inspect
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,11 +93,31 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
     assert "act" in result.stdout
 
 
-@pytest.mark.parametrize("name", main.Shell.homes)
+@pytest.mark.parametrize("name", main.Shell.table)
 def test_every_command_is_found_by_its_name(name: str) -> None:
     result = CliRunner().invoke(main.app, [name, "--help"], prog_name="unibus")
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"Usage: unibus {name} " in result.stdout
+
+
+@pytest.mark.parametrize("name", main.Shell.table)
+def test_the_summary_of_a_command_is_the_first_line_of_its_own_help(name: str) -> None:
+    command = main.Shell(name="unibus").get_command(None, name)
+    assert main.Shell.table[name].summary == command.help.partition("\n")[0]
+
+
+def test_the_help_lists_every_command_and_imports_none() -> None:
+    modules = [entry.module for entry in main.Shell.table.values()]
+    program = f"""
+import sys
+from unibus.cli.main import app
+app(["--help"], standalone_mode=False)
+assert not sys.modules.keys() & {set(modules)!r}
+"""
+    found = python("-c", program)
+    assert (found.returncode, found.stderr) == (0, "")
+    listed = [line.split()[1] for line in found.stdout.splitlines() if re.match(r"│ [a-z]", line)]
+    assert listed == list(main.Shell.table)
 
 
 def test_a_name_that_is_near_is_suggested() -> None:
@@ -109,7 +130,7 @@ def test_an_option_of_all_commands_behind_the_command_is_explained(arguments: tu
     result = CliRunner().invoke(main.app, ["entities", *arguments], prog_name="unibus")
     assert (result.exit_code, result.stderr.splitlines()[1]) == (
         ExitCode.USAGE,
-        f"hint: it goes before the command: `unibus {arguments[0]} …`",
+        f"hint: put it before the command: `unibus {arguments[0]} …`",
     )
 
 
@@ -142,7 +163,7 @@ def test_usage_errors_exit_with_2_and_point_to_the_help(run: Run, arguments: lis
     assert (result.exit_code, result.stdout) == (2, "")
     what, hint = result.stderr.splitlines()
     assert what.startswith("error: ")
-    assert hint == f"hint: `unibus{' act' if arguments[0] == 'act' else ''} --help` shows how to call it"
+    assert hint == f"hint: `unibus{' act' if arguments[0] == 'act' else ''} --help` shows the usage"
 
 
 def test_an_error_of_the_bus_is_told_in_two_lines_without_traceback(run: Run) -> None:
@@ -197,7 +218,7 @@ def test_ctrl_c_at_a_question_is_an_interrupt(run: Run) -> None:
         try:
             raise KeyboardInterrupt
         except KeyboardInterrupt:
-            raise typer.Abort from None  # As a question of typer's does.
+            raise typer.Abort from None  # As typer's own prompts do.
 
     result = run("act", act=asked)
     assert (result.exit_code, result.stderr) == (128 + signal.SIGINT, "error: cancelled\n")

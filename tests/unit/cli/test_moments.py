@@ -1,4 +1,4 @@
-"""Instants as people type them: in which zone, and what may be two things."""
+"""Instants as options write them: their time zone, and texts that are ambiguous."""
 
 import time
 from collections.abc import Iterator
@@ -37,8 +37,8 @@ def test_a_zone_that_was_given_holds() -> None:
 
 @pytest.mark.parametrize("text", ["1767654000", " 1767654000.5", "1767654000000", "20260131"])
 def test_a_bare_number_that_may_be_a_date_is_refused(text: str) -> None:
-    """Taken as seconds that have passed, it would stand for all there is."""
-    with pytest.raises(UsageError, match=r"--since .* may be a time or a date"):
+    """Read as seconds ago, it would select all of history."""
+    with pytest.raises(UsageError, match=r"--since .* could be a duration or a date"):
         moment_of("--since", text, NOON)
 
 

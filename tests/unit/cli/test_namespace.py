@@ -1,4 +1,4 @@
-"""The namespace's settings, which hold keys, are shown by no command."""
+"""No command shows the settings of the namespace, which contain keys."""
 
 import asyncio
 from pathlib import Path

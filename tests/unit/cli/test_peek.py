@@ -53,7 +53,7 @@ def test_dead_letters(shell: Any) -> None:
     assert shell("peek", "q").exit_code == 3
     (letter,) = shell.records("peek", "q", "--dead-letters")
     assert letter["headers"]["DeadLetterReason"] == "Broken"
-    # The name of the sub-queue itself does as well, with the option and without.
+    # The name of the dead-letter queue itself works, too, with and without the option.
     assert shell.records("peek", "q/$DeadLetterQueue", "--dead-letters") == [letter]
     assert shell.records("peek", "q/$DeadLetterQueue") == [letter]
 

@@ -1,4 +1,4 @@
-"""The door of a server: questions and answers through a file that only its owner may open; what a killed one leaves."""
+"""The socket of a pipeline server: requests and answers for its own user only, and what a killed server leaves."""
 
 import os
 import socket
@@ -74,7 +74,7 @@ def test_one_server_for_a_lake(tmp_path: Path) -> None:
     with open_door(tmp_path, "sc://x", echo):
         with pytest.raises(StoreBusy, match="is there already: "), open_door(tmp_path, "sc://y", echo):
             pass
-        assert ask(tmp_path, ReportRequest("sql")) is not None  # The first one was not disturbed.
+        assert ask(tmp_path, ReportRequest("sql")) is not None  # The first one still answers.
 
 
 def test_what_a_killed_server_left_is_recognised_and_taken_over(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_server_that_ends_meanwhile_has_not_answered(part: bytes, tmp_path: Pa
 
 
 def hang_up(server: socket.socket, part: bytes) -> None:
-    """What was not read makes it a reset."""
+    """Unread data turns the close into a reset."""
     line, _ = server.accept()
     line.recv(1)
     line.sendall(part)

@@ -1,4 +1,4 @@
-"""`unibus pipeline generate` makes capture directories from the command line."""
+"""`unibus pipeline generate` writes capture directories."""
 
 import json
 import signal
@@ -16,7 +16,7 @@ from unibus.capture.manifest import Manifest, is_capture
 from unibus.cli.pipeline.generate import generate
 from unibus.errors import UsageError
 
-# A program of this one command: which group it stands in is told by others.
+# A program with this command only: other tests cover the group.
 app = typer.Typer()
 app.command()(generate)
 
@@ -99,4 +99,4 @@ def test_ended_before_its_end_it_tells_that_this_is_a_part(shell: Any) -> None:
             running.kill()
     assert (running.returncode, output) == (130, b"")
     last = Manifest.load("made/shop").last
-    assert f"error: ended before it was done: {last:,} events are in 1 capture directory in made\n" in errors.decode()
+    assert f"error: stopped before the end: {last:,} events are in 1 capture directory in made\n" in errors.decode()

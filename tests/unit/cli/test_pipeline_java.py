@@ -1,4 +1,4 @@
-"""A machine without Java is told in one line what to install, and an old one is not taken."""
+"""Without Java the error names what to install; a Java that is too old is rejected."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from unibus.pipeline.java import find_java
 
 
 def java_in(home: Path, version: str, release: bool = True) -> Path:
-    """A Java that only says which one it is."""
+    """A Java that only prints its version."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
@@ -59,7 +59,7 @@ def test_a_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_java_the_command_says_what_to_install(tmp_path: Path) -> None:
-    """The program itself, on a path where nothing is."""
+    """The whole program, with a PATH that has no Java."""
     code = (
         "from pathlib import Path\nfrom unibus.cli.pipeline.options import Where\n"
         "from unibus.cli.terminal.report import report\n"

@@ -1,4 +1,4 @@
-"""What is kept to start Spark sooner: one maker at a time, other versions apart, and nothing that is half there."""
+"""The cache that makes Spark start faster: one writer at a time, separate versions, and no incomplete entries."""
 
 import os
 import time
@@ -41,7 +41,7 @@ def test_one_at_a_time_makes_the_archive(spark: Spark, folder: Path) -> None:
     assert not second.may_train()
     long_ago = time.time() - TRAINER_S - 1
     os.utime(first.lock, (long_ago, long_ago))
-    assert second.may_train()  # Whoever began is gone.
+    assert second.may_train()  # The process that began has ended.
 
 
 def test_an_archive_is_used_once_it_is_there_and_forgotten_when_nobody_uses_it(spark: Spark, folder: Path) -> None:

@@ -1,5 +1,5 @@
-"""Whoever starts a Java machine ends it if nobody gets it, wherever it is then; and nothing of it is left behind. The
-Java here is a shell script: what counts is how it ends."""
+"""A Java process that no caller receives is ended, at whatever point it is, and leaves nothing behind. The Java here is
+a shell script, because only its end matters."""
 
 import logging
 import os
@@ -63,7 +63,7 @@ def nothing_is_left(folder: Path, machine: Machine, group: int) -> None:
         time.sleep(0.01)
     assert machine._process is None
     assert list((folder / "temporary").iterdir()) == []
-    assert {each.suffix for each in (folder / "cache").iterdir()} == {".json"}  # No lock: the next one may make it.
+    assert {each.suffix for each in (folder / "cache").iterdir()} == {".json"}  # No lock: the next start can write it.
 
 
 def is_there(group: int) -> bool:
@@ -103,7 +103,7 @@ def test_the_end_of_this_process_is_enough(fake: Fake, tmp_path: Path) -> None:
     machine = fake(READS)
     machine.start()
     assert machine._process is not None
-    os.close(machine._process.life)  # As the system does it, and before the machine has said where it is.
+    os.close(machine._process.life)  # As the system does at exit, before Java has reported its port.
     ends_s = time.monotonic() + PATIENCE_S
     while is_there(machine._process.group):
         assert time.monotonic() < ends_s

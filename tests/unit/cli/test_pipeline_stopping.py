@@ -1,4 +1,4 @@
-"""The first Ctrl-C of a run lets the batch come to its end, the second does not; and which server a token is for."""
+"""The first Ctrl-C of a run lets the batch finish, the second does not; and a token goes to its own server only."""
 
 import signal
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def test_the_second_one_ends_at_once() -> None:
 
 
 def test_what_fails_because_of_a_ctrl_c_is_a_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaving a block calls Spark once more, over a connection that the interruption has cut."""
+    """The end of a block calls Spark again, over a connection that Ctrl-C has cut."""
 
     def cut(lake: object, id: object, source: object) -> None:
         try:

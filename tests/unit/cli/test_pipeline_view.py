@@ -1,4 +1,4 @@
-"""How answers look: plots out of characters, units that keep numbers short, and the same rows for programs."""
+"""How results are shown: plots made of characters, short numbers with units, and the same rows for programs."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ def test_a_series(values: list[float], drawn: str) -> None:
 
 
 def test_a_long_series_is_drawn_as_means() -> None:
-    assert resampled([1] * 100, 16) == [1] * 16  # No steps, though some have more of them than others.
+    assert resampled([1] * 100, 16) == [1] * 16  # A constant stays constant, although the ranges differ in length.
     assert resampled([0, 4, 1, 3], 2) == [2, 2]
     assert len(spark_line([1] * 1_000)) == 16
 
@@ -76,11 +76,11 @@ def test_a_table_for_people() -> None:
         "channel",
         "n",
         "p95",
-    ]  # A column of a report that says nothing is left out.
+    ]  # An empty column of a report is hidden.
     assert "1,234" in text
     assert "1.5 ms" in text
     assert "–" in text
-    assert "\x1b" not in text  # What came in a message does not steer the terminal.
+    assert "\x1b" not in text  # Data from a message cannot control the terminal.
     lines = drawn(bars(ANSWER.plots[0])).splitlines()
     assert lines[0].strip() == "per hour"
     assert lines[2].count("█") == 40
@@ -139,4 +139,4 @@ def test_on_a_narrow_terminal_names_have_room_and_plots_give_way() -> None:
     assert name[:24] in text
     assert max(map(len, text.splitlines())) <= 80
     asked_for = [Column(f"column_{number}") for number in range(20)]
-    assert narrowed(asked_for, [["x"] * 20], 80) == asked_for  # What a SELECT names is shown.
+    assert narrowed(asked_for, [["x"] * 20], 80) == asked_for  # A column of a SELECT is always shown.

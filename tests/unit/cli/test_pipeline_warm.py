@@ -1,4 +1,4 @@
-"""A server says that it serves when it is warm, not before."""
+"""A server reports that it serves only after Spark is warm."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from unibus.pipeline.serving.client import address_of, ask
 
 
 class Sessions:
-    """In place of a session of Spark; it makes others of its kind."""
+    """Replaces a Spark session; it creates others of its kind."""
 
     def newSession(self) -> "Sessions":
         return self

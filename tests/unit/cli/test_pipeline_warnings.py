@@ -1,4 +1,4 @@
-"""Sources that are set aside: a run that looks again and again reports each once."""
+"""Sources that are set aside: a continuous run reports each of them once."""
 
 from typing import Any
 

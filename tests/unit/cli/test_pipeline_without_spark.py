@@ -1,4 +1,4 @@
-"""Commands of the pipeline that need no Spark: how a lake stands, where a message went, and what is asked too early."""
+"""Commands of the pipeline without Spark: the status, the trace, and errors that are found before Spark starts."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.pipeline.asked_lake import Asked, made_in
 from unibus.capture.sources import open_sources
-from unibus.cli.pipeline.maintenance import tell_rebuilt
+from unibus.cli.pipeline.maintenance import report_rebuilt
 from unibus.cli.pipeline.trace import tree_of
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.reports.tracing import find_events
@@ -29,29 +29,29 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["report", "latency"], 4, "there is no lake unibus-lake"),
-        (["sql", "SELECT 1"], 4, "there is no lake unibus-lake"),
+        (["report", "latency"], 4, "lake unibus-lake does not exist"),
+        (["sql", "SELECT 1"], 4, "lake unibus-lake does not exist"),
         (["sql", "DELETE FROM messages"], 2, "only a SELECT is answered, not DELETE"),
-        (["status"], 4, "`unibus pipeline run --once` makes it; --lake or UNIBUS_LAKE names another"),
-        (["compact"], 4, "there is no lake"),
-        (["vacuum"], 4, "there is no lake"),
-        (["rebuild"], 4, "there is no lake"),
-        (["serve"], 4, "there is no lake"),
+        (["status"], 4, "`unibus pipeline run --once` creates it; --lake or UNIBUS_LAKE names another"),
+        (["compact"], 4, "lake unibus-lake does not exist"),
+        (["vacuum"], 4, "lake unibus-lake does not exist"),
+        (["rebuild"], 4, "lake unibus-lake does not exist"),
+        (["serve"], 4, "lake unibus-lake does not exist"),
         (["run", "--once"], 4, "there is no history to read"),
-        (["run", "--once", "--from", "nowhere"], 4, "there is no nowhere"),
+        (["run", "--once", "--from", "nowhere"], 4, "source nowhere does not exist"),
         (["run", "--once", "--from", "."], 4, "holds no capture"),
         (["run", "--once", "--from", "redis://host"], 4, "cannot be read beside its owner"),
         (["run", "--once", "--from", "sqlite:///absent.db"], 4, "absent.db"),
-        (["run", "--once", "--from", "absent.db"], 4, "there is no absent.db"),
-        (["run", "--once", "--every", "2s"], 2, "contradict"),
-        (["run", "--every", "soon"], 2, "is no time"),
-        (["report", "latency", "--csv", "--json"], 2, "contradict"),
-        (["report", "latency", "--since", "soon"], 2, "is no time"),
-        (["report", "latency", "--since", "1767654000"], 2, "may be a time or a date"),
+        (["run", "--once", "--from", "absent.db"], 4, "source absent.db does not exist"),
+        (["run", "--once", "--every", "2s"], 2, "exclude each other"),
+        (["run", "--every", "soon"], 2, "is not a duration"),
+        (["report", "latency", "--csv", "--json"], 2, "exclude each other"),
+        (["report", "latency", "--since", "soon"], 2, "is not a time"),
+        (["report", "latency", "--since", "1767654000"], 2, "could be a duration or a date"),
         (["report", "nonsense"], 2, "nonsense"),
         (["trace", "m-1"], 4, "there is no history to read"),
-        (["trace", "m-1", "--lake", "typo"], 4, "there is no lake typo"),
-        (["report"], 2, "there are channels, latency, "),
+        (["trace", "m-1", "--lake", "typo"], 4, "lake typo does not exist"),
+        (["report"], 2, "use one of channels, latency, "),
         (["vacuum", "--keep", "messages"], 2, "is not TABLE=TIME"),
         (["run", "--once", "--lake", "s3://bucket/lake"], 2, "a lake cannot be at 's3://bucket/lake'"),
         (["run", "--once", "--from", "s3://bucket/history"], 2, "s3:// is not supported"),
@@ -59,7 +59,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
         (["status", "--lake", "gs://bucket/lake"], 2, "gs:// is not supported"),
         (["trace", "m-1", "--lake", "gs://bucket/lake"], 2, "gs:// is not supported"),
         (["generate", "--messages", "9", "--out", "s3://bucket/history"], 2, "s3:// is not supported"),
-        (["status", "--lake", "file:///absent/lake"], 4, "there is no lake /absent/lake"),
+        (["status", "--lake", "file:///absent/lake"], 4, "lake /absent/lake does not exist"),
     ],
 )
 def test_one_line_for_what_is_not_there(arguments: list[str], code: int, told: str, shell: Any) -> None:
@@ -90,7 +90,7 @@ def test_nobody_is_asked_in_a_pipe(shell: Any, asked: Asked) -> None:
     for command in ("vacuum", "rebuild"):
         result = shell("pipeline", command, "--lake", str(asked.path))
         assert (result.exit_code, result.stdout) == (2, "")
-        assert "--yes does it without asking" in result.stderr
+        assert "add --yes to run without asking" in result.stderr
 
 
 def test_status_tells_how_far_it_is(shell: Any, asked: Asked) -> None:
@@ -140,10 +140,10 @@ def test_status_tells_of_the_others_where_a_source_cannot_be_read(shell: Any, as
     assert f"{about.absolute()} is damaged" in found[first]["error"]
     shutil.rmtree(about.parent)
     found = _domains(shell, lake)
-    assert (found[second]["last"], found[first]["error"]) == (last, "no source brings it any more")
+    assert (found[second]["last"], found[first]["error"]) == (last, "no source has it any more")
     shutil.rmtree("captures")
     found = _domains(shell, lake)
-    assert found[""]["error"] == f"there is no {Path('captures').absolute()}"
+    assert found[""]["error"] == f"source {Path('captures').absolute()} does not exist"
     assert {first, second} < set(found)
 
 
@@ -185,7 +185,7 @@ def test_a_log_that_cannot_be_written(shell: Any, asked: Asked, monkeypatch: pyt
     for arguments in (["run", "--from", str(asked.captures)], ["report", "channels", "--lake", str(asked.path)]):
         result = shell("pipeline", *arguments)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert "UNIBUS_SPARK_LOG is absent/log, which cannot be written" in result.stderr
+        assert "UNIBUS_SPARK_LOG is absent/log, which is not writable" in result.stderr
 
 
 def test_a_damaged_lake_is_told_by_every_command(shell: Any) -> None:
@@ -199,9 +199,9 @@ def test_a_damaged_lake_is_told_by_every_command(shell: Any) -> None:
 def test_what_is_asked_before_something_goes(terminal: Any, asked: Asked) -> None:
     lake = ("--lake", str(asked.path))
     for words, question in (
-        (["rebuild"], f"Make all tables of {asked.path} anew"),
-        (["vacuum", "--older", "1s"], "that have not counted for a whole hour"),
-        (["vacuum", "--older", "61m"], "that have not counted for 2 whole hours"),
+        (["rebuild"], f"Rebuild all tables of {asked.path} from"),
+        (["vacuum", "--older", "1s"], "that are unused for one whole hour"),
+        (["vacuum", "--older", "61m"], "that are unused for 2 whole hours"),
     ):
         asking = terminal("pipeline", *words, *lake, columns=200)
         asking.read_until(question)
@@ -211,7 +211,7 @@ def test_what_is_asked_before_something_goes(terminal: Any, asked: Asked) -> Non
 
 
 def test_a_rebuild_tells_its_batches_and_where_the_lake_is(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    tell_rebuilt(1, 3)
+    report_rebuilt(1, 3)
     assert json.loads(capsysbinary.readouterr().out) == {"rebuilt": True, "batches": 1, "batch": 3}
 
 
@@ -236,7 +236,7 @@ def _rows(lake: Lake, table: str) -> list[dict[str, Any]]:
     return list(folder.read(folder.files()).to_pylist())
 
 
-# The way of a message
+# The path of a message
 
 
 def way(asked: Asked, column: str, wanted: str) -> list[tuple[str, int]]:
@@ -265,7 +265,7 @@ def test_other_ids_are_found_over_domains(column: str, shell: Any, asked: Asked)
 def test_an_id_that_nobody_knows(shell: Any, asked: Asked) -> None:
     result = shell("pipeline", "trace", "nobody", "--lake", str(asked.path))
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "no segment has anything of 'nobody'" in result.stderr
+    assert "no segment has an event of 'nobody'" in result.stderr
 
 
 def test_every_message_is_found(asked: Asked) -> None:
@@ -286,7 +286,7 @@ def test_a_segment_that_cannot_be_read_hides_only_itself(shell: Any, asked: Aske
     assert found.unread == [str(segment)]
     assert found.events
     told = shell("pipeline", "trace", "nobody", "--from", copy).stderr
-    assert told.startswith(f"1 segment could not be read: {segment}\nerror: no segment has anything of 'nobody'\n")
+    assert told.startswith(f"1 segment could not be read: {segment}\nerror: no segment has an event of 'nobody'\n")
 
 
 def test_the_way_as_a_tree(asked: Asked) -> None:

@@ -1,4 +1,4 @@
-"""`unibus purge` removes the messages of one entity, after a question."""
+"""`unibus purge` removes the messages of one entity, after a confirmation."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`unibus query` asks with SQL, shows a table to people and JSON or CSV to programs, and changes nothing."""
+"""`unibus query` runs SQL, shows a table to people and JSON or CSV to programs, and changes nothing."""
 
 import csv
 import io
@@ -78,7 +78,7 @@ def test_more_rows_than_asked_for_are_told(filled: Any) -> None:
     [
         (["DELETE FROM messages"], 2, "may not be modified"),
         (["SELECT chanel FROM messages"], 2, "hint: did you mean channel?"),
-        (["SELECT 1", "--csv", "--json"], 2, "contradict"),
+        (["SELECT 1", "--csv", "--json"], 2, "exclude each other"),
         (["SELECT 1", "--time-limit", "-1"], 2, "time_limit"),
         (["SELECT 1 WHERE 1 = ?"], 2, "bindings"),
         (
@@ -86,7 +86,7 @@ def test_more_rows_than_asked_for_are_told(filled: Any) -> None:
             1,
             "time limit",
         ),
-        (["SELECT 1", "--url", "absent.db"], 4, "there is no file"),
+        (["SELECT 1", "--url", "absent.db"], 4, "does not exist"),
     ],
 )
 def test_what_goes_wrong(arguments: list[str], code: int, told: str, filled: Any) -> None:
@@ -103,7 +103,7 @@ def test_a_terminal_gets_a_table(filled: Any, terminal: Any) -> None:
     assert "letters" in asking.output
     assert "–" in asking.output
     assert "1 row in " in asking.output
-    assert "\x1b[31m" not in asking.output  # What came in a message does not steer the terminal.
+    assert "\x1b[31m" not in asking.output  # Data from a message cannot control the terminal.
     assert '{"' not in asking.output
     asking = terminal("query", "--json", "SELECT channel FROM messages WHERE channel = 'letters'")
     assert asking.read_all() == 0, asking.output

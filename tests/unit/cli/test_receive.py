@@ -1,4 +1,4 @@
-"""`unibus receive` completes a message only after it was shown, and gives back whatever it did not show."""
+"""`unibus receive` completes a message only after it was shown, and releases every message that it did not show."""
 
 import json
 import os
@@ -137,12 +137,12 @@ def test_follow_takes_one_session_after_the_other(shell: Any) -> None:
 def test_a_session_where_none_belongs_and_none_where_one_is_needed(shell: Any) -> None:
     fill(1)
     result = shell("receive", "s")
-    assert (result.exit_code, "hint: --session next" in result.stderr) == (2, True)
+    assert (result.exit_code, "or --session next" in result.stderr) == (2, True)
     result = shell("receive", "q", "--session", "next")
-    assert (result.exit_code, "hint: leave --session out" in result.stderr) == (2, True)
+    assert (result.exit_code, "hint: remove --session" in result.stderr) == (2, True)
 
 
-# What cannot be received
+# Errors
 
 
 def test_an_unknown_queue_exits_with_3_and_is_not_made(shell: Any) -> None:
@@ -159,7 +159,7 @@ def test_a_store_that_is_not_there_is_not_made(shell: Any) -> None:
     for command in (["receive", "q"], ["peek", "q"], ["entities"]):
         result = shell(*command)
         assert (result.exit_code, result.stdout) == (4, "")
-        assert result.stderr.startswith("error: there is no file unibus.db\nhint: ")
+        assert result.stderr.startswith("error: file unibus.db does not exist\nhint: ")
     assert list(shell.folder.iterdir()) == []
 
 
@@ -205,7 +205,7 @@ def test_a_signal_ends_a_follower_and_no_message_is_held(shell: Any, number: sig
 
 
 def test_a_signal_while_the_reader_does_not_read_gives_the_messages_back(shell: Any) -> None:
-    big = "x" * 1_000_000  # More than a pipe holds: the command stands in the middle of a line.
+    big = "x" * 1_000_000  # More than a pipe holds: the command blocks in the middle of a line.
     fill(big, big)
     receiver = shell.start("receive", "q", "--count", "0")
     assert receiver.stdout is not None
@@ -270,7 +270,7 @@ def test_a_terminal_is_told_that_there_was_nothing(shell: Any, terminal: Any) ->
     shell.records("receive", "q")
     received = terminal("receive", "q")
     assert received.read_all() == 3, received.output
-    assert plain(received.output) == ["nothing to receive from q"]
+    assert plain(received.output) == ["no messages to receive from q"]
 
 
 def test_ctrl_c_in_a_terminal(shell: Any, terminal: Any) -> None:

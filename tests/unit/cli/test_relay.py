@@ -1,4 +1,4 @@
-"""`unibus relay` stores what waits in the outbox of an application's database, once."""
+"""`unibus relay` stores the messages of an application's outbox, each once."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ from unibus.sync import MessageBus
 
 
 def leave(monkeypatch: pytest.MonkeyPatch, *bodies: object, store: str = "unibus.db", queue: str = "orders") -> None:
-    """One transaction for each body, by a program that ends before its relay comes by."""
+    """One transaction for each body, by a program that ends before it has relayed them."""
     with monkeypatch.context() as patch, closing(sqlite3.connect("app.db")) as connection:
         patch.setattr("unibus.bus.outbox.relay.Relay._wake", lambda *given: True)
         with MessageBus(store) as bus:
@@ -79,7 +79,7 @@ def test_people_read_a_line(shell: Any, terminal: Any, monkeypatch: pytest.Monke
     shown = terminal("relay", "app.db")
     assert shown.read_all() == 0
     assert "1 transactions relayed" in shown.output
-    assert "--adopt takes them over" in shown.output
+    assert "--adopt relays them to this one" in shown.output
 
 
 def test_following_goes_on_until_ctrl_c(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:

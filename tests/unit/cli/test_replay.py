@@ -1,4 +1,4 @@
-"""`unibus replay` shows what was stored before, and sends it again."""
+"""`unibus replay` shows past messages, and sends them again."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -60,7 +60,7 @@ def test_sent_again(shell: Any) -> None:
         ("m3", 3, 0),
         ("m4", 4, 0),
     ]
-    # The queue knows three of them by their ids.
+    # Three of them are in the dedup window of the queue.
     (told,) = shell.records("replay", "orders", "--to", "again", "--yes")
     assert told == {"entity": "again", "sent": 5, "duplicates": 3}
     assert shell.counts("again")["active"] == 5
@@ -91,9 +91,9 @@ def test_a_terminal_is_asked(shell: Any, terminal: Any) -> None:
         (("ordrs",), 3, "did you mean 'orders'?"),
         (("ordrs", "--to", "again", "--yes"), 3, "did you mean 'orders'?"),
         (("orders", "--to", "agin", "--yes"), 3, "did you mean 'again'?"),
-        (("orders", "--to", "again"), 2, "--yes sends without asking"),
-        (("orders", "--after", "1", "--since", "1h"), 2, "two beginnings"),
-        (("orders", "--raw", "--to", "again"), 2, "leave one of them out"),
+        (("orders", "--to", "again"), 2, "add --yes to send without asking"),
+        (("orders", "--after", "1", "--since", "1h"), 2, "--after and --since exclude each other"),
+        (("orders", "--raw", "--to", "again"), 2, "use one of them"),
         (("orders", "--since", "soon"), 2, "--since"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`unibus send` stores what it was given, says so in a form for its reader, and counts only what is stored."""
+"""`unibus send` stores its input, reports it for people or programs, and counts only what is stored."""
 
 import io
 import json
@@ -94,7 +94,7 @@ def test_an_argument_that_is_no_text_is_sent_as_bytes(shell: Any) -> None:
 
 def test_lines_become_messages(shell: Any) -> None:
     result = shell("send", "q", "--lines", "--priority", "3", input=b'{"n": 1}\n\nplain\r\n  \n3')
-    assert (result.exit_code, result.stderr) == (0, "")  # No progress where nobody looks.
+    assert (result.exit_code, result.stderr) == (0, "")  # No progress without a terminal.
     told = json.loads(result.stdout)
     assert told == {"entity": "q", "sent": 3, "duplicates": 0, "last_sequence": 3, "durability": "D2"}
     found = shell.records("peek", "q")
@@ -128,7 +128,7 @@ def test_ctrl_c_tells_what_was_sent(shell: Any, terminal: Any) -> None:
     sending = terminal("send", "q", "--lines", stdin=theirs)
     os.close(theirs)
     os.write(ours, b"1\n2\nnot a whole li")
-    sending.read_until("2 sent")  # The progress; the input goes on.
+    sending.read_until("2 sent")  # The progress, while the input is still open.
     sending.interrupt()
     assert sending.read_all() == 128 + signal.SIGINT, sending.output
     os.close(ours)
@@ -181,7 +181,7 @@ def test_a_queue_of_sessions_names_the_option(shell: Any) -> None:
         bus.create_queue("baskets", requires_session=True)
     for arguments in (("send", "baskets", "tea"), ("send", "baskets", "--lines")):
         result = shell(*arguments, input="tea\n")
-        assert (result.exit_code, result.stderr.splitlines()[1]) == (2, "hint: --session ID names its session")
+        assert (result.exit_code, result.stderr.splitlines()[1]) == (2, "hint: add --session ID")
 
 
 def test_a_file_may_have_the_name_of_an_address(shell: Any) -> None:
@@ -214,7 +214,7 @@ def test_a_terminal_gets_a_line(shell: Any, terminal: Any) -> None:
     assert first.output.strip().endswith("D2  visible in 30 s")
     second = terminal("send", "orders", "x", "--dedup-key", "k")
     assert second.read_all() == 0, second.output
-    assert second.output.startswith("known already, nothing was stored")
+    assert second.output.startswith("duplicate, nothing was stored")
 
 
 def test_a_terminal_sees_progress_and_a_count(shell: Any, terminal: Any) -> None:

@@ -1,4 +1,4 @@
-"""Commands and servers: which server is believed, what happens when it dies, and that no key is ever shown."""
+"""Commands and servers: which server is trusted, what happens when it is killed, and that no key is ever shown."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def served(shell: Any, shared: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
-    """The server of the module without any entities, and the shell in the folder of its file."""
+    """The server of the module without entities, and the shell in the folder of its file."""
     client = Client(address_of(shared.url, {}))
     client.post("reset", dict[str, int])
     client.close()
@@ -58,7 +58,7 @@ def debugged(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["--debug", *arguments], prog_name="unibus")
 
 
-# Which server is believed
+# Which server is trusted
 
 
 def test_a_file_with_a_server_is_used_through_it(shell: Any, served: Served) -> None:
@@ -95,7 +95,7 @@ def test_what_a_killed_server_left_is_ignored(shell: Any) -> None:
 def test_a_file_that_is_not_believed_leads_to_the_store(shell: Any, whole_file: Path, damage: Any, reason: str) -> None:
     damage(whole_file)
     told = debugged("peek", "orders")
-    assert told.exit_code == 4  # The server has the file open all the same.
+    assert told.exit_code == 4  # The server still has the file open.
     assert f"serve.json is ignored: it{'s' if 'mode' in reason else ' is'}" in told.stderr
     assert reason in told.stderr
 
@@ -182,7 +182,7 @@ def test_the_key_of_the_server_file_is_in_no_output(shell: Any, served: Served) 
     assert found.rule not in shell("access", "list").output
 
 
-# A server that dies
+# A server that is killed
 
 
 def test_the_lost_answer_of_a_send_is_said_to_be_unknown(shell: Any) -> None:
@@ -194,13 +194,21 @@ def test_the_lost_answer_of_a_send_is_said_to_be_unknown(shell: Any) -> None:
     assert len(forger.requests) == 1
 
 
-@pytest.mark.parametrize("answer", [ok(b"{}"), ok(b'[{"entity": 7}]'), ok(b"[]")], ids=["object", "type", "none"])
-def test_a_server_that_lies_about_a_send(shell: Any, answer: bytes) -> None:
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (ok(b"{}"), "the answer of the server"),
+        (ok(b'[{"entity": 7}]'), "the answer of the server"),
+        (ok(b"[]"), "the server acknowledged 0 messages of 1"),
+    ],
+    ids=["object", "type", "none"],
+)
+def test_a_server_that_lies_about_a_send(shell: Any, answer: bytes, error: str) -> None:
     forger = FakeServer([answer])
     result = shell("send", "orders", "1", "--url", f"http://127.0.0.1:{forger.port}")
     forger.close()
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "error: the answer of the server" in result.stderr
+    assert f"error: {error}" in result.stderr
 
 
 SERVE = ["serve", "--port", "0", "--amqp-port", "off", "--host", "127.0.0.1", "--no-tls"]
@@ -236,8 +244,8 @@ def test_a_server_killed_while_a_command_receives(shell: Any, process: "subproce
     assert receiving.returncode in (1, 4)
     assert b"error:" in stderr
     assert b"Traceback" not in stderr
-    assert shell("peek", "orders").exit_code == 3  # Completed is completed,
-    # and what was locked comes back after its lock.
+    assert shell("peek", "orders").exit_code == 3  # Completed messages stay completed,
+    # and locked ones are redelivered after their lock has expired.
     assert [each["body"] for each in shell.records("receive", "short", "--wait", "30")] == [2]
 
 
@@ -314,7 +322,7 @@ def test_status_logs_and_stop(shell: Any, process: "subprocess.Popen[bytes]") ->
     assert process.wait(PATIENCE_S) == 0
     assert not Path("unibus.db.serve.json").exists()
     again = shell("server", "stop")
-    assert (again.exit_code, "no server of yours" in again.stderr) == (4, True)
+    assert (again.exit_code, "no server of this user" in again.stderr) == (4, True)
 
 
 def test_the_status_for_people(shell: Any, served: Served, terminal: Any) -> None:
@@ -365,7 +373,7 @@ def test_detach_needs_a_server(shell: Any) -> None:
     with MessageBus("unibus.db") as bus:
         bus.receive_batch("orders", 1, timeout=0)[0].dead_letter("x")
     result = shell("dlq", "retry", "--all", "--yes", "--detach")
-    assert (result.exit_code, "--detach is for a server" in result.stderr) == (2, True)
+    assert (result.exit_code, "--detach needs a server" in result.stderr) == (2, True)
 
 
 def test_ctrl_c_cancels_the_job_and_reports(shell: Any, served: Served) -> None:

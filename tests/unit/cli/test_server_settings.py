@@ -66,7 +66,7 @@ def test_init_writes_a_file_that_changes_nothing(shell: Shell, name: str) -> Non
 def test_init_needs_a_name_that_says_the_format(shell: Shell) -> None:
     result = shell("init", "unibus.json")
     assert result.exit_code == 2
-    assert "error: unibus.json is neither YAML nor TOML" in result.stderr
+    assert "error: unibus.json has the name of neither a YAML nor a TOML file" in result.stderr
     assert shell("init", "none/unibus.yaml").exit_code == 2
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C waits for a call whose outcome is to be told, and comes right after it."""
+"""Ctrl-C waits for a call whose outcome must be known, and takes effect right after it."""
 
 import signal
 import threading
@@ -11,7 +11,7 @@ from unibus.cli.terminal.signals import undisturbed
 
 @pytest.fixture(autouse=True)
 def _handler() -> Iterator[None]:
-    """Whoever runs the tests may ignore the signal."""
+    """The process that runs the tests may ignore the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""`unibus tail` shows history as it happens, beside the process that owns the store."""
+"""`unibus tail` shows history live, beside the process that owns the store."""
 
 import json
 import select
@@ -112,7 +112,7 @@ def test_more_than_a_page(shell: Any) -> None:
         (("--kind", "complete"), "did you mean 'completed'?"),
         (("--where", "mesage_id=m1"), "did you mean 'message_id'?"),
         (("--where", "m1"), "for instance"),
-        (("--since", "soon"), "for instance 10m"),
+        (("--since", "soon"), "for example 10m"),
     ],
 )
 def test_what_could_never_match_is_an_error(shell: Any, arguments: tuple[str, ...], hint: str) -> None:
@@ -167,10 +167,10 @@ def test_pausing_loses_nothing(shell: Any, terminal: Any) -> None:
         following.read_until("following; space pauses")
         following.read_until("orders-first")
         following.type(b" ")
-        following.read_until("paused; space goes on")
+        following.read_until("paused; space continues")
         owner("send orders second")
         owner("send orders third")
-        following.type(b"x\x1b[Ap")  # The first two are no keys of ours.
+        following.type(b"x\x1b[Ap")  # The first two keys have no meaning.
         following.read_until("orders-third")
         assert following.output.index("paused") < following.output.index("orders-second")
         following.type(b"pq")
@@ -209,7 +209,7 @@ def test_no_keys_are_read_where_there_is_no_keyboard() -> None:
 
     def elsewhere() -> None:
         with keyboard() as keys:
-            found.append((keys.are_there, keys.wait(0)))
+            found.append((keys.is_available, keys.wait(0)))
 
     thread = threading.Thread(target=elsewhere)
     thread.start()

@@ -1,4 +1,4 @@
-"""Every command on a file, through the server of the file, and by the address of a server: the same each time.
+"""Every command on a file, through the server of the file, and by the address of a server: the same output each time.
 
 One script of commands runs three times, in folders of their own. What each step writes and how it exits has to be the
 same, but for what is different in every run: ids, instants, keys. A command that is added to the shell and is in no
@@ -24,7 +24,7 @@ from unibus.sync import MessageBus
 
 WITHOUT_SERVER = {"demo", "serve", "config", "init", "check", "repair", "capture", "filter", "pipeline"}
 ONLY_SERVER = {"server", "dlq jobs"}
-"""What is about files or processes, and what exists only where a server does: tested in test_server_commands.py."""
+"""Commands on files or processes, and commands that need a server: tested in test_server_commands.py."""
 
 ENTITIES = {
     "queues": {
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 class Way:
-    """One of the three. `memory` has what earlier steps wrote, for those that need an id."""
+    """One of the three. `memory` has the output of earlier steps, for steps that need an id."""
 
     def __init__(self, name: str, folder: Path, served: Served | None, target: str) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class Way:
 
 
 def dead_letter(way: Way) -> str:
-    """A message dies in `fragile`, by a receiver that is no command. Gives its id."""
+    """Dead-letters a message in `fragile`, with a receiver that is not a command. Returns its id."""
     if way.served is None:
         with MessageBus("bus.db") as bus:
             sent = bus.send("fragile", {"n": 1}, headers={"hue": "red"})
@@ -182,7 +182,7 @@ SCRIPT = [
     step("query", "-", input="SELECT x'00ff' AS b, 1.5 AS f, NULL AS n"),
     step("top", "--once"),
     step("top", "--once", "--sort", "dead"),
-    # Dead letters
+    # Dead-lettered messages
     step("dlq", "ls"),
     step("dlq", "show", buried("first")),
     step("dlq", "ls"),
@@ -265,7 +265,7 @@ ID = re.compile(r"\b[0-9a-f]{12,40}(-[0-9a-f]+)*\b|SharedAccessSignature.*")
 
 
 def same(value: Any) -> Any:
-    """Without what is different in every run."""
+    """Without the values that differ in every run."""
     if isinstance(value, dict):
         return {name: "*" if name in DIFFERENT and each is not None else same(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -308,10 +308,10 @@ def test_each_command_does_the_same_in_all_three_ways(ways: list[Way], monkeypat
 
 
 def test_every_command_of_the_shell_is_in_the_script() -> None:
-    """A new command has to be added above, or to those that have nothing to do with a server."""
+    """A new command must be added above, or to the commands that work without a server."""
     covered = {words(each.arguments) for each in SCRIPT}
     commands = set()
-    for name in Shell.homes:
+    for name in Shell.table:
         commands |= {f"{name} {each}".strip() for each in _below(Shell(name="unibus").get_command(None, name))}
     missing = {
         each
@@ -319,7 +319,7 @@ def test_every_command_of_the_shell_is_in_the_script() -> None:
         if each.split()[0] not in WITHOUT_SERVER and not any(each.startswith(known) for known in ONLY_SERVER)
     }
     assert missing == set()
-    assert {each.split()[0] for each in covered} <= set(Shell.homes)
+    assert {each.split()[0] for each in covered} <= set(Shell.table)
 
 
 def words(arguments: tuple[Any, ...]) -> str:

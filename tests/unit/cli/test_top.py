@@ -61,7 +61,7 @@ def test_rates_beside_a_process_that_writes(shell: Any) -> None:
 
 
 class Looks:
-    """A reader that has been told what to say."""
+    """A reader with prepared answers."""
 
     def __init__(self) -> None:
         self.counting_since = 1
@@ -84,7 +84,7 @@ def test_a_rate_is_only_told_of_what_was_counted(monkeypatch: pytest.MonkeyPatch
     looks.flow = {"q": Flow(30, 14)}
     assert [(each.in_per_s, each.out_per_s) for each in watch.look()] == [(10.0, 2.0), (0.0, 0.0)]
     now_s += 2
-    looks.counting_since = 50  # It had to load the store anew, and does not know what went through.
+    looks.counting_since = 50  # It had to load the store again, so the rates are unknown.
     assert [(each.in_per_s, each.out_per_s) for each in watch.look()] == [(None, None)] * 2
 
 
@@ -115,14 +115,14 @@ def test_a_terminal_is_live_until_q(shell: Any, terminal: Any) -> None:
         owner("fill orders 3")
         watching = terminal("top", "--every", "50ms")
         watching.read_until("by waiting")
-        watching.type(b"\x1b[A")  # An arrow is no key of ours.
+        watching.type(b"\x1b[A")  # An arrow has no meaning.
         watching.type(b"d")
         watching.read_until("by dead")
         owner("bury orders Broken")
         watching.read_until("\x1b[1;31m1\x1b[0m")
         watching.type(b"q")
         assert watching.read_all() == 0, watching.output
-    assert watching.output.count("\x1b[?1049h") == watching.output.count("\x1b[?1049l") == 1  # The other screen.
+    assert watching.output.count("\x1b[?1049h") == watching.output.count("\x1b[?1049l") == 1  # The alternate screen.
     assert "orders" in watching.output.rpartition("\x1b[?1049l")[2]
 
 

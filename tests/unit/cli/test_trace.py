@@ -1,4 +1,4 @@
-"""`unibus trace` tells where a message went, beside the process that owns the store."""
+"""`unibus trace` shows the path of a message, beside the process that owns the store."""
 
 import io
 import re
@@ -43,7 +43,7 @@ def test_a_terminal_gets_a_tree(shell: Any, terminal: Any, owner: Any) -> None:
     lines = [line.rstrip() for line in text.splitlines()]
     assert re.fullmatch(r"news-7  \S.*  \d{4}-\d\d-\d\d", lines[0])
     assert len(re.findall(r"\d{4}-\d\d-\d\d", text)) == 1
-    assert [line.index("news") for line in lines if "news" in line] == [0, 4, 8, 12]  # One inside of the other.
+    assert [line.index("news") for line in lines if "news" in line] == [0, 4, 8, 12]  # Nested.
     steps = [line for line in lines if re.search(r"\d\d:\d\d:\d\d\.\d\d\d +\+\d", line)]
     assert len(steps) == 5
     assert "+0 ms  routed" in steps[0]

@@ -152,7 +152,7 @@ def test_a_rebuild_whose_machine_ended_begins_again_once(capsys: Any) -> None:
 
     assert pipeline_care.again_if_lost(make_all) == 3
     assert capsys.readouterr().err.splitlines() == [
-        "warning: the Spark Connect server ended while it worked; another one is started, and begins again"
+        "warning: the Spark Connect server ended while it worked; a new one is started, and the rebuild begins again"
     ]
     ends += [SparkLost("one"), SparkLost("two")]
     with pytest.raises(SparkLost, match="two"):
@@ -194,5 +194,5 @@ def test_a_server_whose_spark_ended_ends_too(monkeypatch: pytest.MonkeyPatch, tm
     error: BusError = reply.refusal.as_error()
     assert isinstance(error, SparkLost)
     assert ended.is_set()
-    with pytest.raises(SparkLost, match="the server ends with it"):
+    with pytest.raises(SparkLost, match="so the server ends, too"):
         _wait(threading.Event(), ended)

@@ -1,6 +1,7 @@
-"""`unibus capture`: the history of a store as sealed Parquet segments, by a process of its own beside the owner.
+"""`unibus capture`: write the history of a store as sealed Parquet segments, in a process beside the owner.
 
-It may be ended at any moment in any way: what is sealed is there once, and the next start goes on after it.
+It can be killed at any moment: a sealed segment is complete, the next start continues after the last one, and no event
+is captured twice.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER: Final = "unibus-capture"
 NICE: Final = 10
-"""A capture that is late catches up; a bus that has to wait for the processor does not."""
+"""The bus goes first: a capture that falls behind catches up later, but a delayed bus delays its users."""
 
 NONE: Final = "none"
 
@@ -52,47 +53,48 @@ class CaptureOptions:
         str | None,
         typer.Argument(
             metavar="[DIR]",
-            help="Where segments go. With --status: the store, to tell the lag.",
+            help="The directory for segments. With --status: the store, to show the lag.",
             show_default=DEFAULT_FOLDER,
         ),
     ] = None
-    rows: Annotated[int, typer.Option(min=1, help="Seal a segment at so many events.")] = 1_000_000
-    bytes: Annotated[str, typer.Option(metavar="SIZE", help="Seal it at about that size.")] = "128MB"
-    every: Annotated[str, typer.Option(metavar="TIME", help="Seal it after that time.")] = "2s"
-    once: Annotated[bool, typer.Option("--once", help="Take all there is, and end.")] = False
-    keep: Annotated[str | None, typer.Option(metavar="TIME", help="Remove segments after that time; none: never.")] = (
+    rows: Annotated[int, typer.Option(min=1, help="Seal a segment at this number of events.")] = 1_000_000
+    bytes: Annotated[str, typer.Option(metavar="SIZE", help="Seal a segment at about this size.")] = "128MB"
+    every: Annotated[str, typer.Option(metavar="TIME", help="Seal a segment after this time.")] = "2s"
+    once: Annotated[bool, typer.Option("--once", help="Capture all existing events, then end.")] = False
+    keep: Annotated[str | None, typer.Option(metavar="TIME", help="Remove segments after this time; none: never.")] = (
         None
     )
-    bodies: Annotated[bool | None, typer.Option(help="Whether bodies are kept.", show_default="yes")] = None
+    bodies: Annotated[bool | None, typer.Option(help="Whether to capture bodies.", show_default="yes")] = None
     bodies_keep: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Remove bodies after that time; none: never.")
+        str | None, typer.Option(metavar="TIME", help="Remove bodies after this time; none: never.")
     ] = None
     redact: Annotated[
         list[str] | None,
         typer.Option(
             metavar="RULE",
-            help="PATTERN=drop, =hash, =fields:a.b,c or =headers:name. May be repeated; none: no rules any more.",
+            help="PATTERN=drop, =hash, =fields:a.b,c or =headers:name. May be repeated; none: remove all rules.",
         ),
     ] = None
-    cursor: Annotated[str, typer.Option(metavar="NAME", help="Under which name the owner sees it.")] = "capture"
-    status: Annotated[bool, typer.Option("--status", help="Show how DIR is doing: `--status [DIR] [URL]`.")] = False
-    compact: Annotated[bool, typer.Option("--compact", help="Put small segments together: `--compact [DIR]`.")] = False
-    json: Annotated[bool, typer.Option("--json", help="The status as JSON, also on a terminal.")] = False
+    cursor: Annotated[str, typer.Option(metavar="NAME", help="The name of the cursor in the store.")] = "capture"
+    status: Annotated[bool, typer.Option("--status", help="Show the status of DIR: `--status [DIR] [URL]`.")] = False
+    compact: Annotated[bool, typer.Option("--compact", help="Merge small segments: `--compact [DIR]`.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print the status as JSON, even on a terminal.")] = False
     while_stdin: Annotated[bool, typer.Option("--while-stdin", hidden=True)] = False
 
 
 @with_options(CaptureOptions)
 def capture(options: CaptureOptions) -> ExitCode:
-    """Capture the history of a store as Parquet files, beside the process that owns it.
+    """Capture the history of a store as Parquet files.
 
-    Until Ctrl-C, or with --once all there is. Each event is captured once, whenever this or the owner is ended. What is
-    kept (--keep, --bodies, --bodies-keep, --redact) is remembered in DIR, and holds until it is said anew.
+    It runs beside the process that owns the store, until Ctrl-C; with --once it ends after the existing events. Each
+    event is captured once, even if this process or the owner is killed. The options --keep, --bodies, --bodies-keep and
+    --redact are stored in DIR and apply until they are changed.
     """
     check_extra()
     if options.status:
         _show_status(_directory(options), options.folder, options.json)
     elif options.compact:
-        _compact(_directory(options), _roll(options))
+        _compact(_directory(options), _rotation(options))
     else:
         _capture(options)
     return ExitCode.OK
@@ -103,15 +105,15 @@ def _directory(options: CaptureOptions) -> str:
 
 
 def check_extra() -> None:
-    """What is not installed is a matter of how the command is called, as it is with the pipeline."""
+    """Raises UsageError if pyarrow is not installed."""
     if find_spec("pyarrow") is None:
         raise UsageError("capturing needs pyarrow, which is not installed", "pip install 'unibus[capture]'")
 
 
-# What was asked for
+# Options
 
 
-def _roll(options: CaptureOptions) -> "Rotation":
+def _rotation(options: CaptureOptions) -> "Rotation":
     from unibus.capture.settings import Rotation
 
     return Rotation(options.rows, bytes_of("--bytes", options.bytes), seconds_of("--every", options.every))
@@ -128,26 +130,26 @@ def bytes_of(option: str, text: str) -> int:
     except (ValueError, KeyError, OverflowError):
         found = 0
     if found < 1:
-        raise UsageError(f"{option} {text!r} is no size", "for instance 64MB")
+        raise UsageError(f"{option} {text!r} is not a size", "for example 64MB")
     return found
 
 
 def _policy(options: CaptureOptions, before: "Policy") -> "Policy":
-    """What stands in the directory, with what was said now."""
+    """The policy that is stored in the directory, with the options of this call applied."""
     import msgspec
 
     from unibus.capture.redaction import rule_of
 
-    said: dict[str, object] = {}
+    given: dict[str, object] = {}
     for name, text in (("keep_s", options.keep), ("bodies_keep_s", options.bodies_keep)):
         if text is not None:
             option = "--" + name.removesuffix("_s").replace("_", "-")
-            said[name] = None if text == NONE else seconds_of(option, text)
+            given[name] = None if text == NONE else seconds_of(option, text)
     if options.bodies is not None:
-        said["bodies"] = options.bodies
+        given["bodies"] = options.bodies
     if options.redact:
-        said["redact"] = () if options.redact == [NONE] else tuple(rule_of(text) for text in options.redact)
-    return msgspec.structs.replace(before, **said)
+        given["redact"] = () if options.redact == [NONE] else tuple(rule_of(text) for text in options.redact)
+    return msgspec.structs.replace(before, **given)
 
 
 # Capturing
@@ -159,52 +161,56 @@ def _capture(options: CaptureOptions) -> None:
 
     where = options.where or os.environ.get("UNIBUS_URL")
     if not where:
-        raise UsageError("which store?", "unibus capture URL [DIR], or UNIBUS_URL")
+        raise UsageError("no store is given", "use `unibus capture URL [DIR]`, or set UNIBUS_URL")
     folder = local_folder(options.folder or DEFAULT_FOLDER, "a capture")
     url = _store(where)
     check_can_write("unibus capture URL DIR", folder)
     _check_not_foreign(folder)
-    roll, policy = _roll(options), _policy(options, _policy_before(folder))
+    rotation, policy = _rotation(options), _policy(options, _policy_before(folder))
     with contextlib.closing(open_history(url)) as reader:
-        capturing = Capturing(reader, folder, roll, policy, cursor=options.cursor)
-        _step_back()
-        with contextlib.closing(capturing), stopping("sealing what was read; once more ends at once") as stop:
+        capturing = Capturing(reader, folder, rotation, policy, cursor=options.cursor)
+        _lower_priority()
+        with (
+            contextlib.closing(capturing),
+            stopping("sealing the last segment; press Ctrl-C again to end at once") as stop,
+        ):
             _run(capturing, options, stop)
-            _tell(capturing.progress, folder)
+            _report(capturing.progress, folder)
 
 
 def _store(where: str) -> str:
-    """With advice that holds here: this command has no --url."""
+    """The URL of the store, with hints for this command, which has no --url."""
     try:
         return store_url(where)
     except StoreUnavailable as error:
-        hint = "`unibus send` makes it; another store: `unibus capture URL [DIR]`, or UNIBUS_URL"
+        hint = "`unibus send` creates it; `unibus capture URL [DIR]` or UNIBUS_URL names another store"
         raise StoreUnavailable(error.what, hint) from error
     except UsageError as error:
         raise UsageError(error.what, error.hint.replace("--url ", "unibus capture ")) from error
 
 
 _OURS: Final = ("capture.", "manifest.jsonl", "segments", "bodies", "lost+found", ".")
-"""How names begin that may be there before capture.json: of a start that was ended at once, and of the system."""
+"""Prefixes of names that may exist before capture.json: from a start that was killed at once, and from the system."""
 
 
 def _check_not_foreign(folder: str) -> None:
-    """UsageError for a folder of somebody else's, before anything is written into it."""
+    """Raises UsageError for a folder with other files, before anything is written into it."""
     from unibus.capture.manifest import is_capture
 
     if os.path.isdir(folder) and not is_capture(folder):
         foreign = sorted(name for name in os.listdir(folder) if not name.startswith(_OURS))
         if foreign:
             raise UsageError(
-                f"{folder} is no capture directory, and {foreign[0]!r} is in it", "name a folder that is new or empty"
+                f"{folder} is not a capture directory: it contains {foreign[0]!r}", "name a new or empty folder"
             )
 
 
 def _check_folder(folder: str) -> None:
-    """A file stands for a store; both commands take the directory first."""
+    """Raises StoreUnavailable for a file, which would be a store: --status and --compact take the directory first."""
     if Path(folder).is_file():
         raise StoreUnavailable(
-            f"{folder} is a file, no capture directory", "name the directory first: `unibus capture --status DIR URL`"
+            f"{folder} is a file, not a capture directory",
+            "name the directory first: `unibus capture --status DIR URL`",
         )
 
 
@@ -223,21 +229,21 @@ def _run(capturing: "Capturing", options: CaptureOptions, stop: threading.Event)
         if options.while_stdin:
             threading.Thread(target=_until_stdin_ends, args=(stop,), daemon=True).start()
         else:
-            aside("capturing; Ctrl-C ends it")
+            aside("capturing; press Ctrl-C to end")
         capturing.run(stop, shown)
         if options.while_stdin:
             capturing.finish()
 
 
 def _until_stdin_ends(stop: threading.Event) -> None:
-    """The bus that started this holds the other end: it is closed with the bus, or by the end of its process."""
+    """The bus that started this process holds the other end of the pipe, which closes with the bus or its process."""
     while os.read(0, 4_096):
         pass
     stop.set()
 
 
-def _step_back() -> None:
-    """Whoever works comes first."""
+def _lower_priority() -> None:
+    """Lowers the priority of this process, so that the bus is not slowed down."""
     from unibus.capture.capturing import limit_resources
 
     limit_resources()
@@ -247,7 +253,7 @@ def _step_back() -> None:
 
 @contextlib.contextmanager
 def _line(once: bool) -> "Iterator[Callable[[CaptureProgress], None] | None]":
-    """One line that tells how it goes, where somebody sees it."""
+    """A line with the progress, if the error stream is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -271,17 +277,17 @@ def _counts(progress: "CaptureProgress", between: str) -> str:
     return between.join((counted(progress.events, "event"), counted(progress.segments, "segment")))
 
 
-def _tell(progress: "CaptureProgress", folder: str) -> None:
+def _report(progress: "CaptureProgress", folder: str) -> None:
     if is_terminal():
-        forgotten = counted(progress.missed, "was", "were")
-        missed = f"; {forgotten} forgotten before the capture read them" if progress.missed else ""
+        pruned = counted(progress.missed, "was", "were")
+        missed = f"; {pruned} pruned from history before the capture read them" if progress.missed else ""
         typer.echo(f"captured {_counts(progress, ' in ')}{missed}")
     else:
         write_json({"folder": folder, **asdict(progress)})
     flush()
 
 
-# Looking, tidying
+# Status and compaction
 
 
 def _show_status(folder: str, url: str | None, as_json: bool) -> None:
@@ -304,7 +310,7 @@ def _show_status(folder: str, url: str | None, as_json: bool) -> None:
         typer.echo(f"{name:>10}  {text}")
 
 
-def _compact(folder: str, roll: "Rotation") -> None:
+def _compact(folder: str, rotation: "Rotation") -> None:
     from unibus.capture.compacting import compact
     from unibus.capture.manifest import load_about
     from unibus.capture.segments import SegmentWriter
@@ -313,7 +319,7 @@ def _compact(folder: str, roll: "Rotation") -> None:
     about = load_about(folder)
     with contextlib.closing(SegmentWriter(folder, about.domain)) as writer:
         before = len(writer.manifest.segments)
-        compact(writer, roll, by_hand=True)
+        compact(writer, rotation, by_hand=True)
         after = len(writer.manifest.segments)
     if is_terminal():
         typer.echo(f"{counted(before, 'segment is', 'segments are')} {after:,} now")

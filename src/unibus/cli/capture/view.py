@@ -1,4 +1,4 @@
-"""The status of a capture for people: a few lines, the largest units that fit."""
+"""The status of a capture for people: one line per figure, in the largest unit that fits."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lines(status: "Status") -> Iterator[tuple[str, str]]:
-    """Names and texts."""
+    """Labels and texts."""
     yield "capture", status.folder
     yield "domain", status.domain
     yield "state", "not running" if status.running is None else f"running, process {status.running}"
@@ -20,7 +20,7 @@ def lines(status: "Status") -> Iterator[tuple[str, str]]:
     yield "bodies", f"{status.bodies:,}, {size(status.bodies_bytes)}"
     if status.missed:
         gaps = counted(status.gaps, "gap")
-        yield "missed", f"{status.missed:,} in {gaps}: the store forgot them before they were read"
+        yield "missed", f"{status.missed:,} in {gaps}: the store pruned them before they were read"
     if status.oldest_us is not None and status.newest_us is not None:
         yield "from", f"{moment(status.oldest_us)} to {moment(status.newest_us)} UTC"
     if status.sealed_s is not None:

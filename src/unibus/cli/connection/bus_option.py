@@ -1,7 +1,7 @@
-"""Which bus a command works on: `--url`, else UNIBUS_URL, else the file unibus.db here. A store, or a server's address.
+"""Which bus a command works on: `--url`, else UNIBUS_URL, else the file unibus.db in the current folder.
 
-Only `send` makes a store or a queue that is missing. Whoever looks or receives is told instead: an empty new file would
-hide that the name was mistyped.
+The value is a store or the address of a server. Only `send` creates a missing store or queue. Commands that read raise
+an error instead, because an empty new file would hide a mistyped name.
 """
 
 import re
@@ -24,47 +24,50 @@ Url: TypeAlias = Annotated[
         "--url",
         envvar="UNIBUS_URL",
         metavar="URL",
-        help="A file or the URL of a store, also while its server runs; or a server: http://host:5300, "
-        "https://rule:key@host, or a connection string. UNIBUS_KEY has the key, UNIBUS_CA the CA of a server.",
+        help="A file or the URL of a store, also while a server runs on it; or a server: http://host:5300, "
+        "https://rule:key@host, or a connection string. UNIBUS_KEY holds its key, UNIBUS_CA its CA certificate.",
     ),
 ]
 Queue: TypeAlias = Annotated[
     str, typer.Argument(metavar="QUEUE", help="A queue, or topic/Subscriptions/name.", show_default=False)
 ]
-DeadLetters: TypeAlias = Annotated[bool, typer.Option("--dead-letters", help="Its dead letters instead.")]
+DeadLetters: TypeAlias = Annotated[bool, typer.Option("--dead-letters", help="Use its dead-letter queue instead.")]
 
 
 def is_server(given: str) -> bool:
-    """Whether it is the address of a server. Decided here, so that most commands need no client for it."""
+    """Whether `given` is the address of a server. Decided by its text, so that local commands import no client."""
     start = given.strip().casefold()
     return start.startswith(("http://", "https://")) or ("endpoint=" in start and ";" in start)
 
 
 def store_url(given: str, makes: bool = False) -> str:
-    """The URL to open. StoreUnavailable for a file that is not there, unless the command `makes` it."""
+    """The URL to open. Raises StoreUnavailable if the file does not exist, unless the command creates it (`makes`)."""
     from unibus.bus.store_url import url_of
     from unibus.stores.schemes import kept_in
 
     _refuse_address(given)
     url = url_of(given)
     if not url:
-        raise UsageError(f"{given} would end with this command, and its messages too", "name a file: --url bus.db")
+        raise UsageError(
+            f"{given} keeps messages in memory only, and this command would lose them when it ends",
+            "name a file: --url bus.db",
+        )
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
     kind = kept_in(parts.scheme)
     if not makes and path and kind and not Path(path).exists():
         raise StoreUnavailable(
-            f"there is no {kind} {path}",
-            "`unibus send` makes it; --url or UNIBUS_URL names another store",
+            f"{kind} {path} does not exist",
+            "`unibus send` creates it; --url or UNIBUS_URL names another store",
         )
     return url
 
 
 def _refuse_address(given: str) -> None:
-    """UsageError for a server's address without http://. `send` would create a file of that name and report success."""
+    """Raises UsageError for a server address without http://: `send` would create a file of that name and succeed."""
     if _HOST_AND_PORT.fullmatch(given) and not Path(given).exists():
         raise UsageError(
-            f"{given} names a file, and looks like a server",
+            f"{given} looks like a server, but without http:// it names a file",
             f"write http://{given} for the server, ./{given} for a file of that name",
         )
     from unibus.stores.schemes import is_store_scheme
@@ -72,7 +75,7 @@ def _refuse_address(given: str) -> None:
     scheme, separator, _ = given.partition("://")
     if separator and not is_store_scheme(scheme):
         raise UsageError(
-            f"--url begins with {scheme}://, which is neither a store nor a server",
+            f"--url starts with {scheme}://, which is neither a store nor a server",
             "a file is sqlite:///FILE; a server is http://HOST:5300, https://HOST:5300, or a connection string",
         )
 
@@ -84,6 +87,6 @@ def entity_name(queue: str, dead_letters: bool) -> str:
 
 
 def not_found(name: str, known: Iterable[str]) -> EntityNotFound:
-    """For people at a shell: what they may have meant, or where to look."""
-    hint = hint_for_name(name, known, "`unibus entities` lists what there is, `unibus send` makes a queue")
+    """The error for an unknown entity, with the nearest existing name as the hint."""
+    hint = hint_for_name(name, known, "`unibus entities` lists all of them, `unibus send` creates a queue")
     return EntityNotFound(f"there is no queue or subscription {name!r}", hint)

@@ -1,4 +1,4 @@
-"""An import as the command runs it, into a store or a server: `bus.importing.Importing`, with its progress."""
+"""The import of `unibus import`, into a store or a server: `bus.history.import_.Importing` with a progress callback."""
 
 from typing import TYPE_CHECKING, BinaryIO
 

@@ -1,6 +1,6 @@
-"""The rows of `unibus top`: one entity at one look, and how much went through it since the look before.
+"""The rows of `unibus top`: the counts of an entity at one moment, and its rates since the refresh before.
 
-The rates are counted from the changes that were written between two looks, so they are what happened, by any process.
+The rates come from the changes that the store wrote between two refreshes, so they include the work of all processes.
 """
 
 import time
@@ -17,7 +17,7 @@ DEAD_LETTERS: Final = "dead-letter queue"
 
 @dataclass(frozen=True)
 class TopRow:
-    """One entity at one look. Rates are None at the first one. `oldest_s` is None where nothing waits."""
+    """One entity at one refresh. Rates are None at the first one. `oldest_s` is None if the backlog is empty."""
 
     name: str
     kind: str
@@ -32,7 +32,7 @@ class TopRow:
 
 
 class TopWatch:
-    """Looks again and again, and tells what went through in between."""
+    """Reads the entities at each `look`, with the rates since the look before."""
 
     def __init__(self, reader: "StoreReader") -> None:
         self._reader = reader

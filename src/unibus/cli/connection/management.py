@@ -1,10 +1,10 @@
-"""What commands do with a bus, whether they open its store or reach it through a server: one interface, two ways.
+"""What commands do with a bus: one interface for a store that this process opens and for a server.
 
     command ──▶ managed(--url) ──▶ Management ──┬── LocalManagement (local): the store, opened by this process
-                                                └── RemoteManagement (remote): a server, by the client of HTTP
+                                                └── RemoteManagement (remote): a server, through the HTTP client
 
-Both give the same records and raise the same errors, and the views are above them, so the output of a command cannot
-differ. A command opens one `Management`, and closing it closes what it has opened.
+Both return the same records and raise the same errors, and the views work on these records only. So a command has the
+same output in both cases. A command opens one `Management`; `close` closes everything that it opened.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -36,36 +36,36 @@ Relay = Callable[[bool, bool], "Awaitable[Relayed]"]
 """Called with `again` and `adopt`, as `MessageBus.relay_outbox`."""
 
 BATCH: Final = 500
-"""Messages in one step of the store, and in one request of a server. As many may be shown again after a power cut."""
+"""Messages in one commit of the store, and in one request to a server. After a power cut as many may be redelivered."""
 
 
 class Management(Protocol):
-    """What a command needs of a bus. A call raises the errors of `unibus.errors`."""
+    """What commands need of a bus. Every call may raise the errors of `unibus.errors`."""
 
     def close(self) -> None: ...
 
     def entities(self) -> "list[EntityInfo]":
-        """All there are, dead-letter queues too."""
+        """All entities, with the dead-letter queues."""
 
     def send(self, entity: str, bodies: Sequence[object], fields: Mapping[str, object]) -> "list[SendResult]":
-        """All of them or none. A queue that is missing is created. `fields` are those of `MessageBus.send`."""
+        """Sends all of them or none. Creates a missing queue. `fields` are those of `MessageBus.send`."""
 
     def peek(self, entity: str, from_sequence: int, count: int) -> "Iterator[Message]":
-        """In pages. `count` 0: all there are."""
+        """Reads in pages. `count` 0: all messages."""
 
     def receiver(self) -> "AbstractAsyncContextManager[Receiver]": ...
 
     def query(self, asked: "Asked") -> "QueryResult": ...
 
     def trace(self, message_id: str) -> "MessageTrace":
-        """MessageNotFound if history has nothing of it."""
+        """Raises MessageNotFound if history has no event of it."""
 
     def declare(self, file: str, dry_run: bool) -> "DeclaredPlan": ...
 
     def access(self) -> "AccessRules": ...
 
     def relaying(self, file: str) -> "AbstractAsyncContextManager[Relay]":
-        """What relays the outbox of that file, each time that it is called."""
+        """A function that relays the outbox of that file once for each call."""
 
     def watch(self, once: bool) -> "Watching": ...
 
@@ -82,7 +82,7 @@ class Management(Protocol):
     def dead_letters(self) -> "DeadLetters": ...
 
     def purge(self, entity: str, dry_run: bool) -> "Purging":
-        """EntityNotFound if there is none. Nothing is removed before it runs."""
+        """Raises EntityNotFound if there is no such entity. Removes nothing before `Purging.run`."""
 
 
 class Asked(NamedTuple):
@@ -96,10 +96,10 @@ class Asked(NamedTuple):
 
 
 class AccessRules(Protocol):
-    """Authorization rules, without their keys but for those that a change makes and is asked to show."""
+    """Authorization rules. They come without keys, except new keys that the caller asked to see."""
 
     def list(self, entity: str) -> "list[AccessRule]":
-        """Those of one entity; of the namespace and of all entities where it is empty."""
+        """The rules of one entity; if `entity` is empty, those of the namespace and of all entities."""
 
     def add(self, entity: str, request: "AddRequest") -> "AccessRule": ...
 
@@ -108,7 +108,7 @@ class AccessRules(Protocol):
     def remove(self, entity: str, name: str) -> "AccessRule": ...
 
     def with_keys(self, entity: str, name: str) -> "AuthorizationRule":
-        """A rule of the entity, else of the namespace. A server does not give its keys away: StoreBusy."""
+        """A rule of the entity, else of the namespace. A server never returns its keys: raises StoreBusy."""
 
 
 # Receiving
@@ -128,16 +128,16 @@ class ShownMessage(Protocol):
 class ReceiverSession(Protocol):
     @property
     def lock_s(self) -> float:
-        """How long its lock lasts without being renewed."""
+        """How long its lock lasts without a renewal."""
 
     async def receive_batch(self, count: int, wait_s: float | None, lock: bool) -> Sequence[ShownMessage]: ...
 
     def renew(self) -> None:
-        """From any thread."""
+        """Renews the lock. Can be called from any thread."""
 
 
 class Receiver(Protocol):
-    """Whatever ends it, what it holds is released. `wait_s` None: as long as it takes."""
+    """Releases the messages it still locks when it ends, for any reason. `wait_s` None: wait without limit."""
 
     async def receive_batch(
         self, entity: str, count: int, wait_s: float | None, lock: bool
@@ -148,17 +148,17 @@ class Receiver(Protocol):
     ) -> AbstractAsyncContextManager[ReceiverSession]: ...
 
     def hold(self, messages: Sequence[ShownMessage]) -> AbstractAsyncContextManager[None]:
-        """Their locks are renewed inside of the block; what is not completed at its end is released, uncounted."""
+        """Renews their locks inside the block. Releases what is not completed at its end, without a delivery count."""
 
     async def complete(self, messages: Sequence[ShownMessage]) -> None:
-        """All of them, or LockLost and none."""
+        """Completes all of them, or raises LockLost and completes none."""
 
 
 # History
 
 
 class WantedEvents(NamedTuple):
-    """Which events are meant: a channel or a pattern, kinds, and texts FIELD=VALUE that all have to hold."""
+    """Selects events: by a channel or a pattern, by kinds, and by FIELD=VALUE texts that must all match."""
 
     channel: str
     kinds: tuple[str, ...]
@@ -166,35 +166,35 @@ class WantedEvents(NamedTuple):
 
 
 class Tail(Protocol):
-    """Events of history from a place on."""
+    """A position in history, and the events after it."""
 
     def last(self, count: int) -> "list[Event]":
-        """The newest ones; the place is then the end of history."""
+        """The newest events. Moves the position to the end of history."""
 
     def begin(self, after: int, since_us: int) -> None:
-        """After that number of history, and not before that instant."""
+        """Moves the position after that sequence number, and skips events before that instant."""
 
     def page(self) -> "tuple[list[Event], bool]":
-        """What is after the place, which moves on, and whether there may be more at once."""
+        """The next events, and whether more may exist already. Moves the position after them."""
 
     def follow(self) -> None:
-        """From now on `page` gives what has come meanwhile, and does not ask for it."""
+        """From now on `page` returns the events that arrived in the background, instead of requesting a page."""
 
 
 class Watching(Protocol):
     def look(self) -> "list[TopRow]":
-        """All entities but dead-letter queues, with rates since the look before."""
+        """All entities except dead-letter queues, with the rates since the look before."""
 
 
 class Resending(Protocol):
-    """Messages of history to be sent again. `total` is how many; `sent` and `duplicates` grow."""
+    """Sends messages of history again. `total` is their number; `sent` and `duplicates` count up."""
 
     total: int
     sent: int
     duplicates: int
 
     def send_next(self) -> bool:
-        """The next batch, whole or not at all; False where there is none."""
+        """Sends the next batch, all or nothing. Returns False if there is no more."""
 
 
 class Exported(Protocol):
@@ -204,7 +204,7 @@ class Exported(Protocol):
 
 
 class ImportRun(Protocol):
-    """One import of a file that was checked. `before` is what earlier runs had done."""
+    """The import of a file that was checked. `before` is the number of messages that earlier runs imported."""
 
     total: int
     before: int
@@ -219,27 +219,27 @@ class ImportRun(Protocol):
     def run(self, file: BinaryIO, progress: Progress) -> None: ...
 
 
-# Dead letters
+# Dead-lettered messages
 
 
 class DeadLetters(Protocol):
     def groups(self, chosen: "DeadLetterFilter") -> "list[DeadGroup]": ...
 
     def list(self, chosen: "DeadLetterFilter", limit: int | None) -> "list[DeadMessage]":
-        """The first to die first."""
+        """The oldest dead-lettered message first."""
 
     def try_rules(self, rules: "tuple[RecoveryRule, ...]", chosen: "DeadLetterFilter") -> "Sequence[int]":
-        """How many each rule would decide about, and last how many none would."""
+        """How many messages each rule would match, and as the last item how many no rule would match."""
 
     def run(self, request: "JobRequest", progress: Progress, detach: bool) -> "ProcessingResult | int":
-        """In batches, to the end: what became of them. KeyboardInterrupt is heard between two batches. With `detach`
-        the number of the job, which goes on without this command."""
+        """Runs the job in batches to the end, and returns its counts. KeyboardInterrupt stops it between two batches.
+        With `detach` it returns the number of the job, which a server runs after this command has ended."""
 
 
 class Purging(Protocol):
-    """`total` messages to be removed."""
+    """A purge of `total` messages."""
 
     total: int
 
     def run(self, progress: Progress) -> "JobCounts":
-        """In batches, to the end. KeyboardInterrupt is heard between two batches."""
+        """Purges in batches to the end. KeyboardInterrupt stops it between two batches."""

@@ -1,8 +1,8 @@
-"""Which server a command talks to: the one of `--url`, or the one that owns the file.
+"""Which server a command connects to: the one of `--url`, or the one that owns the file.
 
-`FILE.serve.json` is believed in three steps, and each leads to the way without a server where it fails: no other user
-could have written it, its process holds the lock of the file, and the server proves that it knows the key in it. Only
-after that is anything sent.
+A running server writes its address and key into `FILE.serve.json`. A command trusts that file after three checks:
+no other user could have written it, its process holds the lock of the store, and the server proves that it knows the
+key. If a check fails, the command opens the store itself. It sends no key and no data before all three have passed.
 """
 
 import os
@@ -18,7 +18,7 @@ _given: dict[str, str] = {}
 
 
 def use_ca(file: str) -> None:
-    """The value of `--ca`, for the command that follows; empty for none."""
+    """Stores the value of `--ca` for the command that follows; empty: none."""
     _given["ca"] = file
 
 
@@ -34,7 +34,7 @@ def client_of(given: str) -> "Client":
 
 
 def server_of_store(url: str) -> "Client | None":
-    """The server that owns the store of this URL and is proved to; None where there is none."""
+    """The client of the server that owns the store of this URL and has proved it; None if there is none."""
     from unibus.bus.store_url import owned_file
     from unibus.stores.files.lock_holder import SERVER_SUFFIX, is_held_by
 
@@ -64,19 +64,21 @@ def server_of_store(url: str) -> "Client | None":
 
 
 def refuse_served(file: str, verb: str) -> None:
-    """StoreBusy for a file that a server owns: it serves it from memory, and what is on the disk is behind."""
+    """Raises StoreBusy for a file that a server owns: the state is in its memory, and the file may be behind it."""
     from unibus.bus.store_url import url_of
     from unibus.cli.connection.bus_option import is_server
     from unibus.errors import StoreBusy, UsageError
 
     if is_server(file):
-        raise UsageError(f"{verb} is for files, not for a server", "`unibus server status` shows how a server is")
+        raise UsageError(
+            f"`unibus {verb}` works on files, not on a server", "`unibus server status` shows the state of a server"
+        )
     client = server_of_store(url_of(file))
     if client is None:
         return
     client.close()
     raise StoreBusy(
         f"{file} is in use by the server {client.address}",
-        f"`unibus server status` shows how it is; `unibus server stop` ends it, then {verb} the file",
+        f"stop the server with `unibus server stop`, then {verb} the file; `unibus server status` shows its state",
         str(client.address),
     )

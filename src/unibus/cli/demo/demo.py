@@ -1,7 +1,7 @@
-"""`unibus demo`: a minute that shows the bus at work, in a terminal or through a pipe.
+"""`unibus demo`: a one-minute tour of the bus, on a terminal or to a pipe.
 
-It uses the public calls only, so everything it shows can be done by anybody. Ctrl-C ends it at once: the bus is
-closed, the summary is printed, and the exit code is that of the signal.
+It uses the public API only. Ctrl-C ends it at once: the bus is closed, the summary is printed, and the exit code is
+that of the signal.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from unibus.cli.demo.stages import STAGES, Stage
 from unibus.cli.demo.table import DemoWatch
 
 CLOSE_TIMEOUT_S = 0.2
-"""Every stage has ended its subscriptions by then; what is left are threads on their way out."""
+"""Short, because every stage has cancelled its subscriptions: only threads that are ending remain."""
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600.0, help="How long the whole story takes.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600.0, help="The duration of the whole demo.")] = 60.0,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of a live table.")] = False,
 ) -> None:
-    """A minute in the terminal that shows the bus at work."""
+    """Show the bus at work, in one minute."""
     console = Console(highlight=False)
     bus = SyncMessageBus()
     watch = DemoWatch(bus)
@@ -35,25 +35,25 @@ def demo(
     began_s = time.monotonic()
     try:
         with _quiet_log(), screen:
-            _tell_the_story(bus, screen, seconds)
+            _run_stages(bus, screen, seconds)
     finally:
-        # Also after Ctrl-C, which then goes on to `main` and becomes the exit code.
-        with _quiet_log():  # A short story leaves messages that its slow handler did not get to.
+        # Also after Ctrl-C, which `main` then turns into the exit code.
+        with _quiet_log():  # A short demo leaves a backlog behind its slow handler.
             bus.close(CLOSE_TIMEOUT_S)
         screen.summary(time.monotonic() - began_s)
 
 
-def _tell_the_story(bus: SyncMessageBus, screen: Screen, seconds: float) -> None:
+def _run_stages(bus: SyncMessageBus, screen: Screen, seconds: float) -> None:
     whole = sum(chapter.share for chapter in STAGES)
     for number, chapter in enumerate(STAGES, 1):
         screen.begin(f"{number}/{len(STAGES)} {chapter.title}", chapter.text)
         with contextlib.closing(Stage(bus, screen, seconds * chapter.share / whole)) as stage:
-            chapter.play(stage)
+            chapter.run(stage)
 
 
 @contextlib.contextmanager
 def _quiet_log() -> Iterator[None]:
-    """The bus logs each dead letter, which is right in a program and would tear the table here."""
+    """Silences the log: the bus logs each dead-lettered message, and these lines would break the live table."""
     log = logging.getLogger("unibus")
     silence = logging.NullHandler()
     propagates = log.propagate

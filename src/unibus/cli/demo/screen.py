@@ -1,4 +1,4 @@
-"""Where the demo is told: a live table in a terminal, plain lines everywhere else."""
+"""The output of the demo: a live table on a terminal, plain lines everywhere else."""
 
 import time
 from types import TracebackType
@@ -9,15 +9,14 @@ from rich.live import Live
 from rich.text import Text
 
 from unibus.cli.demo.table import DemoWatch, lines, table
-from unibus.counting import counted
 
 REFRESH_S: Final = 0.125
 NOTES_SHOWN: Final = 6
-# Title, text, table borders, notes and the line where the cursor rests: what a terminal needs besides the rows.
 WIDE_COLUMNS: Final = 100
-"""From here on the rates fit in."""
+"""A terminal of this width has space for the rates."""
 
 FRAME_LINES: Final = 8 + NOTES_SHOWN
+"""Lines of the terminal that hold no row: the title, the text, the borders of the table, the notes and the cursor."""
 
 
 class Screen(Protocol):
@@ -28,20 +27,20 @@ class Screen(Protocol):
     ) -> None: ...
 
     def begin(self, title: str, text: str) -> None:
-        """A new stage."""
+        """Starts a stage."""
 
     def note(self, text: str) -> None:
-        """One line that stays."""
+        """Adds a line that stays."""
 
     def refresh(self) -> None:
-        """Called often; shows the figures anew when it is time."""
+        """Called often; redraws the figures at intervals of REFRESH_S."""
 
     def summary(self, seconds: float) -> None:
-        """The last words, after everything was closed."""
+        """Prints the totals, after the bus was closed."""
 
 
 class LiveScreen:
-    """Redraws one frame in place. Nothing happens in a thread of its own: the story calls `refresh`."""
+    """Redraws one frame in place. It has no thread: the stages call `refresh`."""
 
     def __init__(self, console: Console, watch: DemoWatch) -> None:
         self._console = console
@@ -50,7 +49,7 @@ class LiveScreen:
         self._title = ""
         self._text = ""
         self._notes: list[str] = []
-        self._due_s = 0.0
+        self._next_s = 0.0
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -71,8 +70,8 @@ class LiveScreen:
 
     def refresh(self, now: bool = False) -> None:
         moment_s = time.monotonic()
-        if now or moment_s >= self._due_s:
-            self._due_s = moment_s + REFRESH_S
+        if now or moment_s >= self._next_s:
+            self._next_s = moment_s + REFRESH_S
             self._live.update(self._frame(), refresh=True)
 
     def summary(self, seconds: float) -> None:
@@ -82,7 +81,7 @@ class LiveScreen:
         self._console.print(_last_line(self._watch, seconds), markup=False)
 
     def _frame(self) -> Group:
-        # The newest channels, as many as the terminal is high.
+        # The newest channels, as many as the height of the terminal allows.
         rows = self._watch.rows()[-max(1, self._console.height - FRAME_LINES) :]
         notes = [Text(note, no_wrap=True, overflow="ellipsis") for note in self._notes[-NOTES_SHOWN:]]
         title = Text(self._title, style="bold", no_wrap=True, overflow="ellipsis")
@@ -91,7 +90,7 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """Lines as they happen, the figures once, at the end."""
+    """Prints each line at once, and the figures at the end."""
 
     def __init__(self, console: Console, watch: DemoWatch) -> None:
         self._console = console
@@ -121,7 +120,7 @@ class PlainScreen:
         self._print(_last_line(self._watch, seconds))
 
     def _print(self, line: str) -> None:
-        # A line is a line, however narrow the reader: whoever pipes wants to search it.
+        # Never wrapped, so that tools such as grep find whole lines.
         self._console.print(line, markup=False, soft_wrap=True)
 
 
@@ -129,4 +128,4 @@ def _last_line(watch: DemoWatch, seconds: float) -> str:
     rows = watch.rows()
     published, dispatched = sum(row.published for row in rows), sum(row.dispatched for row in rows)
     dead = sum(row.dead_letters for row in rows)
-    return f"{published:,} published, {dispatched:,} dispatched, {counted(dead, 'dead letter')} in {seconds:.1f} s"
+    return f"{published:,} published, {dispatched:,} dispatched, {dead:,} dead-lettered in {seconds:.1f} s"

@@ -1,7 +1,7 @@
-"""The story of the demo: each stage is one idea, and a few lines that anybody could write.
+"""The stages of the demo: each one shows one feature with a few lines of the public API.
 
-A stage gets a bus, a screen and a time. It subscribes through the Stage, which ends its subscriptions with it, also
-when Ctrl-C ends both.
+A stage has a bus, a screen and a duration. It subscribes through its `Stage`, which cancels the subscriptions at the
+end, also after Ctrl-C.
 """
 
 import itertools
@@ -26,11 +26,11 @@ from unibus.errors import RateLimited
 
 TICK_S: Final = 0.02
 BURST: Final = 20_000 if COMPILED else 2_000
-"""Messages between two looks at the clock: a few hundredths of a second."""
+"""Messages between two readings of the clock: a few hundredths of a second."""
 
 
 class Stage:
-    """The bus for one stage. `pace` is its clock."""
+    """One stage on the bus. `pace` says how many messages to publish, and when."""
 
     def __init__(self, bus: SyncMessageBus, screen: Screen, seconds: float) -> None:
         self.bus = bus
@@ -49,7 +49,7 @@ class Stage:
         self._subscriptions.append(self.bus.subscribe(channel, handler, attempts, delay_s, 1, **options))
 
     def pace(self, per_second: float, share: float = 1.0) -> Iterator[int]:
-        """How many messages are due at each tick, at least one in all, until that share of the time is over."""
+        """Yields how many messages to publish at each tick, at least one in all, for that share of the duration."""
         began_s = time.monotonic()
         sent = 0
         while (passed_s := time.monotonic() - began_s) < self.seconds * share or not sent:
@@ -60,7 +60,7 @@ class Stage:
             time.sleep(TICK_S)
 
     def settle(self, timeout_s: float) -> None:
-        """Wait until everything was handled, in steps that leave the screen alive."""
+        """Drains the bus, in steps so short that the screen is refreshed."""
         until_s = time.monotonic() + timeout_s
         while not self.bus.drain(TICK_S) and time.monotonic() < until_s:
             self.screen.refresh()
@@ -84,7 +84,7 @@ def fan_out(stage: Stage) -> None:
 
 
 def priorities(stage: Stage) -> None:
-    """A handler that is slower than the publisher: who waits, and how long?"""
+    """A handler that is slower than the publisher: how long do messages of each priority wait?"""
     levels = {Priority.BACKGROUND: "background", Priority.NORMAL: "normal", Priority.CRITICAL: "critical"}
     waits_us: dict[int, list[float]] = {level: [] for level in levels}
 
@@ -120,10 +120,13 @@ def retries(stage: Stage) -> None:
             stage.bus.publish("payments", next(numbers))
     stage.settle(1.0)
     figures = stage.bus.snapshot("payments").channels[0]
-    retries, dead = counted(figures.retried, "retry", "retries"), counted(figures.dead_lettered, "dead letter")
+    retries, dead = (
+        counted(figures.retried, "retry", "retries"),
+        counted(figures.dead_lettered, "dead-lettered message"),
+    )
     stage.screen.note(f"{counted(figures.published, 'payment')}, {retries}, {dead}")
-    for letter in stage.bus.dead_letters("payments")[-1:]:
-        why = letter.headers
+    for message in stage.bus.dead_letters("payments")[-1:]:
+        why = message.headers
         text = f"{why[REASON_HEADER]!s} after {why[ATTEMPTS_HEADER]!s} attempts: {why[DESCRIPTION_HEADER]!s}"
         stage.screen.note(f"the last of them: {text}")
 
@@ -161,7 +164,7 @@ def request_reply(stage: Stage) -> None:
     def quote(body: int, message: Message) -> int:
         return body * 3
 
-    stage.subscribe("quotes", quote, group="desk")
+    stage.subscribe("quotes", quote, group="prices")
     times_us: list[float] = []
     answer: object = None
     number = 0
@@ -171,22 +174,22 @@ def request_reply(stage: Stage) -> None:
             answer = stage.bus.request("quotes", number)
             times_us.append((time.perf_counter_ns() - began_ns) / 1_000)
     stage.screen.note(
-        f"{len(times_us):,} requests, {shown(_mean(times_us))} there and back; the last: {number} → {answer}"
+        f"{len(times_us):,} requests, {shown(_mean(times_us))} mean round trip; the last: {number} → {answer}"
     )
 
 
 def burst(stage: Stage) -> None:
     through_a_worker = _messages_a_second(stage, "burst", "pool")
     inline = _messages_a_second(stage, "burst.inline", "inline")
-    stage.screen.note(f"{through_a_worker:,.0f} messages a second to a handler on a worker thread")
-    stage.screen.note(f"{inline:,.0f} messages a second to a handler in the publisher's thread")
+    stage.screen.note(f"{through_a_worker:,.0f} messages per second to a handler on a worker thread")
+    stage.screen.note(f"{inline:,.0f} messages per second to a handler in the publisher's thread")
     stage.screen.note(f"unibus is {describe_build()}; this is Python {platform.python_version()}")
     if not COMPILED:
         stage.screen.note(build_hint() or "`pip install .` compiles it, and makes it about ten times as fast")
 
 
 def _messages_a_second(stage: Stage, channel: str, dispatch: Literal["pool", "inline"]) -> float:
-    """Publish as fast as one thread can until half of the stage is over; the clock runs until all was handled."""
+    """Publishes as fast as one thread can for half of the stage. The measured time includes handling all messages."""
     stage.bus.create_channel(channel, max_queue_size=0)
     stage.subscribe(channel, _ignore, dispatch=dispatch)
     publish = stage.bus.publish
@@ -220,16 +223,18 @@ def _mean(values: list[float]) -> float | None:
 class Chapter(NamedTuple):
     title: str
     text: str
-    play: Callable[[Stage], None]
+    run: Callable[[Stage], None]
     share: float
 
 
 STAGES: Final = (
-    Chapter("fan-out", "Three groups subscribe to one channel; each gets every message.", fan_out, 1.0),
-    Chapter("priorities", "A slow handler falls behind. What is urgent does not wait for the rest.", priorities, 1.5),
-    Chapter("retries and dead letters", "Some payments fail once, some for ever. None is lost.", retries, 1.0),
-    Chapter("rate limit", "100 a second are let through; the publisher tries ten times as many.", rate_limit, 0.75),
-    Chapter("wildcards", "Subscribers to shapes of names: one token, a tail, everything.", wildcards, 1.0),
-    Chapter("request and reply", "The caller waits for what the handler returns.", request_reply, 0.75),
+    Chapter("fan-out", "Three consumer groups subscribe to one channel; each gets every message.", fan_out, 1.0),
+    Chapter("priorities", "A slow handler builds up a backlog. Urgent messages overtake it.", priorities, 1.5),
+    Chapter("retries and dead-lettering", "Some payments fail once, some always. None is lost.", retries, 1.0),
+    Chapter(
+        "rate limit", "The channel accepts 100 per second; the publisher tries ten times as many.", rate_limit, 0.75
+    ),
+    Chapter("wildcards", "Subscriptions to patterns of names: one token, a tail, everything.", wildcards, 1.0),
+    Chapter("request and reply", "The caller gets the value that the handler returns.", request_reply, 0.75),
     Chapter("burst", "As fast as one thread can publish.", burst, 1.0),
 )

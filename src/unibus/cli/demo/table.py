@@ -1,4 +1,4 @@
-"""The figures that the demo shows: one row per channel, read from the bus's own counters."""
+"""The figures of the demo: one row per channel, read from the counters of the bus."""
 
 import time
 from collections import deque
@@ -16,7 +16,7 @@ NOT_MEASURED: Final = "–"
 
 
 class DemoRow(NamedTuple):
-    """One channel. Latencies run from publish to hand-over; None where no message was measured."""
+    """One channel. Latencies run from publish to dispatch; None if no message was measured."""
 
     channel: str
     published: int
@@ -30,7 +30,7 @@ class DemoRow(NamedTuple):
 
 
 class DemoWatch:
-    """Reads the bus again and again, and derives a rate from what it read before."""
+    """Reads the counters of the bus at each `rows`, and derives rates from earlier readings."""
 
     def __init__(self, bus: SyncMessageBus, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._bus = bus
@@ -38,8 +38,8 @@ class DemoWatch:
         self._before: deque[tuple[float, dict[str, int]]] = deque()
 
     def rows(self) -> list[DemoRow]:
-        """All channels in the order in which they were made, without those that only the bus itself uses."""
-        # A dead-letter queue shows in the row of its channel; the inbox for replies has no meaning to a reader.
+        """All channels in the order of their creation, without internal ones."""
+        # The row of a channel includes its dead-letter queue; the channel for replies is internal.
         shown = {name for name in self._bus.channels() if not name.startswith("$") and not is_sub_queue(name)}
         seen = {each.channel: each for each in self._bus.snapshot().channels if each.channel in shown}
         rates = self._rates({name: each.dispatched for name, each in seen.items()})
@@ -61,7 +61,7 @@ class DemoWatch:
     def _rates(self, dispatched: dict[str, int]) -> dict[str, float]:
         now_s = self._monotonic_s()
         self._before.append((now_s, dispatched))
-        # One reading that is at least a window old stays, to compare with.
+        # Keep one reading that is at least a window old, to compare with.
         while len(self._before) > 2 and now_s - self._before[1][0] >= RATE_WINDOW_S:
             self._before.popleft()
         then_s, then = self._before[0]
@@ -73,7 +73,7 @@ HEADINGS: Final = ("channel", "published", "dispatched", "waiting", "retried", "
 
 
 def table(rows: list[DemoRow], rates: bool = True) -> Table:
-    """For a terminal. Without the rates once the bus has closed: everything stands still then."""
+    """For a terminal. Without the rates after the bus was closed."""
     drawn = Table(expand=True, box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     width = len(HEADINGS) if rates else len(HEADINGS) - 1
     drawn.add_column(HEADINGS[0], overflow="ellipsis", no_wrap=True, min_width=14)
@@ -96,7 +96,7 @@ def _cells(row: DemoRow) -> tuple[str, ...]:
 
 
 def shown(us: float | None) -> str:
-    """A latency with a unit that keeps it short."""
+    """A latency, in a unit that keeps it short."""
     if us is None:
         return NOT_MEASURED
     if us < 1_000:

@@ -1,6 +1,6 @@
-"""Acting on many dead letters from a shell: first what it is about, then a question, then the work.
+"""Bulk operations on dead-lettered messages: show what matches, ask for confirmation, then run in batches.
 
-Ctrl-C is heard between two batches: what is told has happened, and the same command goes on with the rest.
+Ctrl-C stops it between two batches: the reported counts are exact, and the same command continues with the rest.
 """
 
 import sys
@@ -27,29 +27,29 @@ COUNTS: Final = {
     "retried": "retried",
     "redirected": "redirected",
     "discarded": "discarded",
-    "manual_review": "left for review",
+    "manual_review": "left for manual review",
     "skipped": "skipped",
 }
 
 
 def carry_out(options: BulkOptions, question: str, request: "JobRequest") -> ExitCode:
-    """`question` is what is asked, without the number: "retry", "redirect to x"."""
+    """`question` is the confirmation without the number: "retry", "redirect to x"."""
     chosen = options.chosen()
     with managed(options.url) as bus:
-        letters = bus.dead_letters()
-        groups = letters.groups(chosen)
+        dead_letters = bus.dead_letters()
+        groups = dead_letters.groups(chosen)
         if not groups:
-            aside("no dead letters that match")
+            aside("no dead-lettered messages match")
             return ExitCode.NOTHING_MATCHED
         if is_terminal():
             show_groups(groups)
         if not options.dry_run and not options.yes:
-            _ask(f"{question} {counted(sum(group.count for group in groups), 'dead letter')}?")
-        result = _run(letters, request, options.detach)
+            _ask(f"{question} {counted(sum(group.count for group in groups), 'dead-lettered message')}?")
+        result = _run(dead_letters, request, options.detach)
     if isinstance(result, int):
-        _tell_detached(result)
+        _report_detached(result)
         return ExitCode.OK
-    _tell(result, groups)
+    _report(result, groups)
     return ExitCode.FAILED if result.errors else ExitCode.OK
 
 
@@ -57,12 +57,12 @@ def _ask(question: str) -> None:
     if not (is_terminal() and sys.stdin.isatty()):
         raise UsageError(
             "there is no terminal to ask for a confirmation",
-            "--yes does it without asking, --dry-run reports what it would do",
+            "add --yes to run without asking, or --dry-run to see what it would do",
         )
     typer.confirm(question[0].upper() + question[1:], abort=True)
 
 
-def _run(letters: DeadLetters, request: "JobRequest", detach: bool) -> "ProcessingResult | int":
+def _run(dead_letters: DeadLetters, request: "JobRequest", detach: bool) -> "ProcessingResult | int":
     seen = [0, 0]
     try:
         with bar() as shown:
@@ -71,29 +71,30 @@ def _run(letters: DeadLetters, request: "JobRequest", detach: bool) -> "Processi
                 seen[:] = done, total
                 shown(done, total)
 
-            return letters.run(request, progress, detach)
+            return dead_letters.run(request, progress, detach)
     except KeyboardInterrupt:
-        _tell_stopped(*seen)
+        _report_stopped(*seen)
         raise
 
 
-def _tell_detached(job: int) -> None:
+def _report_detached(job: int) -> None:
     if is_terminal():
-        typer.echo(f"job {job} runs in the server; `unibus dlq jobs show {job}` tells how far it is")
+        typer.echo(f"job {job} runs in the server; `unibus dlq jobs show {job}` shows its progress")
     else:
         write_json({"job": job})
         flush()
 
 
-def _tell_stopped(done: int, total: int) -> None:
+def _report_stopped(done: int, total: int) -> None:
     if is_terminal():
-        typer.echo(f"stopped after {done:,} of {counted(total, 'dead letter')}; the same command goes on with the rest")
+        of = f"{done:,} of {counted(total, 'dead-lettered message')}"
+        typer.echo(f"stopped after {of}; run the same command again to continue")
     else:
         write_json({"stopped": True, "done": done, "total": total})
         flush()
 
 
-def _tell(result: "ProcessingResult", groups: "list[DeadGroup]") -> None:
+def _report(result: "ProcessingResult", groups: "list[DeadGroup]") -> None:
     if not is_terminal():
         record: dict[str, object] = {name: getattr(result, name) for name in COUNTS}
         record |= {"errors": result.errors, "dry_run": result.dry_run}
@@ -102,9 +103,11 @@ def _tell(result: "ProcessingResult", groups: "list[DeadGroup]") -> None:
         write_json(record)
         flush()
         return
-    told = [f"{getattr(result, name):,} {word}" for name, word in COUNTS.items() if getattr(result, name)]
-    told += [f"{len(result.errors):,} failed"] if result.errors else []
-    typer.echo(("nothing was done; it would be: " if result.dry_run else "") + (", ".join(told) or "none"))
+    counts = [f"{getattr(result, name):,} {word}" for name, word in COUNTS.items() if getattr(result, name)]
+    counts += [f"{len(result.errors):,} failed"] if result.errors else []
+    typer.echo(
+        ("dry run, nothing was changed; it would be: " if result.dry_run else "") + (", ".join(counts) or "none")
+    )
     for message_id, text in result.errors[:ERRORS_SHOWN]:
         typer.secho(f"  {printable(message_id)}: {printable(text)}", fg="red", err=True)
     if len(result.errors) > ERRORS_SHOWN:

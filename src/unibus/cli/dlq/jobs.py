@@ -1,4 +1,4 @@
-"""`unibus dlq jobs`: work on many messages that a server does: what there is, how far it is, pause, resume, cancel."""
+"""`unibus dlq jobs`: the bulk operations that a server runs: list, show, pause, resume, cancel."""
 
 import time
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from unibus.cli.terminal.output import aside, flush, is_terminal, printable, wri
 if TYPE_CHECKING:
     from unibus.bus.management.jobs.job_records import JobRecord
 
-jobs = typer.Typer(name="jobs", help="Jobs of a server: work on many dead letters, and purges.")
+jobs = typer.Typer(name="jobs", help="Jobs of a server: bulk operations on dead-lettered messages, and purges.")
 
 Number: TypeAlias = Annotated[
     int, typer.Argument(metavar="JOB", min=1, help="The number of a job.", show_default=False)
@@ -29,7 +29,7 @@ def start(context: typer.Context) -> None:
 
 @jobs.command()
 def ls(url: Url = DEFAULT_STORE) -> None:
-    """List the last jobs of the server, also those before its last start."""
+    """List the latest jobs of the server, with those before its last start."""
     from unibus.bus.management.jobs.job_records import JobRecord
 
     class Jobs(msgspec.Struct):
@@ -44,7 +44,7 @@ def ls(url: Url = DEFAULT_STORE) -> None:
 
 @jobs.command()
 def show(job: Number, url: Url = DEFAULT_STORE) -> None:
-    """Show one job: how far it is, and what became of the messages."""
+    """Show one job: its progress and its results."""
     from unibus.bus.management.jobs.job_records import JobRecord
 
     with connected(url) as client:
@@ -59,13 +59,13 @@ def pause(job: Number, url: Url = DEFAULT_STORE) -> None:
 
 @jobs.command()
 def resume(job: Number, url: Url = DEFAULT_STORE) -> None:
-    """Go on with a job that was paused, interrupted or failed."""
+    """Continue a job that was paused, interrupted or failed."""
     _act("resume", job, url)
 
 
 @jobs.command()
 def cancel(job: Number, url: Url = DEFAULT_STORE) -> None:
-    """End a job between two batches. What it has done stays done."""
+    """End a job between two batches. What it has done is not undone."""
     _act("cancel", job, url)
 
 
@@ -83,7 +83,7 @@ def _show(found: "Sequence[JobRecord]") -> None:
         flush()
         return
     for job in found:
-        rate = "" if not job.rate else f"  {job.rate:,.0f} a second"
+        rate = "" if not job.rate else f"  {job.rate:,.0f} per second"
         typer.echo(
             f"{job.id:>5}  {job.kind:<9}{job.state:<12}{job.done:,} of {job.total:,}{rate}  {_age(job)}".rstrip()
         )

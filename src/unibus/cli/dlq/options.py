@@ -1,4 +1,4 @@
-"""The options that say which dead letters are meant, and how to go about many of them."""
+"""The options that select dead-lettered messages, and those that control a bulk operation."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterOptions:
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Where they lie; * and ? stand for anything.")] = (
-        None
-    )
-    source: Annotated[str | None, typer.Option(metavar="NAME", help="Where they died; * and ? as above.")] = None
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Contained in the reason.")] = None
-    error: Annotated[str | None, typer.Option(metavar="TEXT", help="Contained in the error's type or text.")] = None
-    description: Annotated[str | None, typer.Option(metavar="TEXT", help="Contained in the description.")] = None
-    older_than: Annotated[str | None, typer.Option(metavar="TIME", help="Died before that: 30m, 2h, 7d.")] = None
-    newer_than: Annotated[str | None, typer.Option(metavar="TIME", help="Died since then.")] = None
-    attempts_from: Annotated[int | None, typer.Option(min=0, metavar="N", help="Delivered so often or more.")] = None
-    attempts_below: Annotated[int | None, typer.Option(min=0, metavar="N", help="Delivered less often.")] = None
-    recoveries_from: Annotated[int | None, typer.Option(min=0, metavar="N", help="Brought back so often or more.")] = (
-        None
-    )
-    recoveries_below: Annotated[int | None, typer.Option(min=0, metavar="N", help="Brought back less often.")] = None
-    id: Annotated[list[str] | None, typer.Option(metavar="ID", help="One message; may be given several times.")] = None
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The queue or subscription; * and ? are wildcards.")
+    ] = None
+    source: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The entity they came from; * and ? are wildcards.")
+    ] = None
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason contains this text.")] = None
+    error: Annotated[str | None, typer.Option(metavar="TEXT", help="The error type or text contains this.")] = None
+    description: Annotated[str | None, typer.Option(metavar="TEXT", help="The description contains this text.")] = None
+    older_than: Annotated[str | None, typer.Option(metavar="TIME", help="Dead-lettered before: 30m, 2h, 7d.")] = None
+    newer_than: Annotated[str | None, typer.Option(metavar="TIME", help="Dead-lettered since.")] = None
+    attempts_from: Annotated[int | None, typer.Option(min=0, metavar="N", help="Delivered at least N times.")] = None
+    attempts_below: Annotated[int | None, typer.Option(min=0, metavar="N", help="Delivered fewer than N times.")] = None
+    recoveries_from: Annotated[int | None, typer.Option(min=0, metavar="N", help="Retried at least N times.")] = None
+    recoveries_below: Annotated[int | None, typer.Option(min=0, metavar="N", help="Retried fewer than N times.")] = None
+    id: Annotated[list[str] | None, typer.Option(metavar="ID", help="One message. May be repeated.")] = None
     url: Url = DEFAULT_STORE
 
     def chosen(self) -> "DeadLetterFilter":
@@ -56,19 +56,19 @@ class FilterOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BulkOptions(FilterOptions):
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed where no terminal is.")] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would happen.")] = False
-    rate: Annotated[float | None, typer.Option(metavar="N", help="At most so many per second.")] = None
-    batch_size: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="In one step of the store.")] = 500
-    max_recoveries: Annotated[int, typer.Option(min=0, metavar="N", help="How often one may be brought back.")] = (
-        DEAD_LETTER_RECOVERIES_MAX
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation. Required without a terminal.")] = (
+        False
     )
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Through a server: leave the work to it, and print its number.")
-    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would happen.")] = False
+    rate: Annotated[float | None, typer.Option(metavar="N", help="Maximum number of messages per second.")] = None
+    batch_size: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Messages in one commit.")] = 500
+    max_recoveries: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Skip messages that were retried N times.")
+    ] = DEAD_LETTER_RECOVERIES_MAX
+    detach: Annotated[bool, typer.Option("--detach", help="Let the server run the job, and print its number.")] = False
 
     def request(self, kind: "JobKind", **own: Any) -> "JobRequest":
-        """What is asked for, in the form that a server takes it, too. UsageError for what it cannot be."""
+        """The request, in the form that a server also takes. Raises UsageError for invalid options."""
         from unibus.bus.management.jobs.dead_letters import FilterRecord
         from unibus.bus.management.jobs.job_records import JobRequest
 
@@ -87,12 +87,15 @@ class BulkOptions(FilterOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenOptions(BulkOptions):
-    """For commands that act on whatever is chosen: all there is has to be asked for."""
+    """For commands that change messages: without a filter they require --all."""
 
-    all: Annotated[bool, typer.Option("--all", help="All there are.")] = False
+    all: Annotated[bool, typer.Option("--all", help="All dead-lettered messages.")] = False
 
     def chosen(self) -> "DeadLetterFilter":
         chosen = super().chosen()
         if chosen.is_everything() and not self.all:
-            raise UsageError("which dead letters?", "choose some, for instance with --queue or --id, or take --all")
+            raise UsageError(
+                "no dead-lettered messages are selected",
+                "select some, for example with --queue or --id, or all with --all",
+            )
         return chosen

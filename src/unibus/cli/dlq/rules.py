@@ -1,7 +1,7 @@
-"""`unibus dlq rules`: rules of recovery from a file. Show them, try them without effect, carry them out.
+"""`unibus dlq rules`: recovery rules from a file: show them, test them without effect, apply them.
 
-FILE is a JSON list of rules. Without one the default rules are meant; `unibus dlq rules show > rules.json` is a
-beginning for one's own.
+FILE is a JSON list of rules; without it the default rules apply. `unibus dlq rules show > rules.json` writes the
+defaults as a starting point.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from unibus.cli.terminal.report import ExitCode
 if TYPE_CHECKING:
     from unibus.bus.dead_letters.rules import RecoveryRule
 
-rules = typer.Typer(name="rules", help="Let rules decide what becomes of dead letters.")
+rules = typer.Typer(name="rules", help="Apply recovery rules to dead-lettered messages.")
 
 
 @rules.callback(invoke_without_command=True)
@@ -32,7 +32,7 @@ def start(context: typer.Context) -> None:
 
 File = Annotated[
     Path | None,
-    typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Rules as JSON; the default ones without it."),
+    typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Rules as JSON; default: the built-in rules."),
 ]
 
 
@@ -54,7 +54,7 @@ def rules_in(file: Path | None) -> "tuple[RecoveryRule, ...]":
 
 @rules.command()
 def show(file: File = None) -> None:
-    """Show rules; in a pipe as JSON that is a file of rules itself."""
+    """Show rules; to a pipe as JSON, which is a valid rules file."""
     from unibus.bus.dead_letters.rules import RecoveryRule
 
     found = rules_in(file)
@@ -68,7 +68,7 @@ def show(file: File = None) -> None:
 @rules.command()
 @with_options(RulesTryOptions)
 def test(options: RulesTryOptions) -> None:
-    """Tell how many dead letters each rule would decide about. Nothing is done."""
+    """Show how many dead-lettered messages each rule would match. Nothing is changed."""
     found = rules_in(options.file)
     with managed(options.url) as bus:
         counts = bus.dead_letters().try_rules(found, options.chosen())
@@ -84,11 +84,11 @@ def test(options: RulesTryOptions) -> None:
 @rules.command()
 @with_options(RulesRunOptions)
 def run(options: RulesRunOptions) -> ExitCode:
-    """Carry rules out. What no rule decides stays where it is."""
+    """Apply rules. Messages that no rule matches stay in their dead-letter queue."""
     from unibus.bus.dead_letters.rules import RecoveryRule
 
     text = RecoveryRule.dump(rules_in(options.file))
-    return carry_out(options, "let rules decide about", options.request("rules", rules=text))
+    return carry_out(options, "apply the rules to", options.request("rules", rules=text))
 
 
 def _table(found: "tuple[RecoveryRule, ...]", counts: Sequence[int] | None) -> None:
@@ -101,11 +101,11 @@ def _table(found: "tuple[RecoveryRule, ...]", counts: Sequence[int] | None) -> N
     for heading in ("#", "action", "when"):
         drawn.add_column(heading, overflow="fold")
     if counts is not None:
-        drawn.add_column("letters", justify="right")
+        drawn.add_column("messages", justify="right")
     for number, rule in enumerate(found, 1):
         last = [] if counts is None else [f"{counts[number - 1]:,}"]
         drawn.add_row(str(number), Text(_action(rule)), Text(_conditions(rule)), *last)
-    drawn.add_row("", "manual_review", "no rule applies", *([] if counts is None else [f"{counts[-1]:,}"]))
+    drawn.add_row("", "manual_review", "no rule matches", *([] if counts is None else [f"{counts[-1]:,}"]))
     Console(highlight=False).print(drawn)
 
 
@@ -114,5 +114,5 @@ def _action(rule: "RecoveryRule") -> str:
 
 
 def _conditions(rule: "RecoveryRule") -> str:
-    said = {name: value for name, value in rule.as_dict().items() if name not in ("action", "target")}
-    return ", ".join(f"{name}={printable(str(value))}" for name, value in said.items()) or "always"
+    given = {name: value for name, value in rule.as_dict().items() if name not in ("action", "target")}
+    return ", ".join(f"{name}={printable(str(value))}" for name, value in given.items()) or "always"

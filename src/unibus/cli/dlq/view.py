@@ -1,4 +1,4 @@
-"""How dead letters are shown: as tables and blocks for people, as records for programs."""
+"""How dead-lettered messages are shown: as tables and blocks for people, as records for programs."""
 
 import time
 from collections.abc import Sequence
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 Record = dict[str, object]
 
 
-def record_of(letter: "DeadMessage") -> Record:
+def record_of(dead: "DeadMessage") -> Record:
     return {
-        "id": letter.id,
-        "entity": letter.entity,
-        "sequence": letter.sequence,
-        "source": letter.source,
-        "reason": letter.failure_reason,
-        "description": letter.description,
-        "error_type": letter.error_type,
-        "last_error": letter.last_error,
-        "died_at": letter.failure_timestamp.isoformat(),
-        "attempts": letter.retry_count,
-        "recoveries": letter.recovery_attempts,
-        "consumer": letter.consumer,
-        "state": letter.state,
-        "session_id": letter.session_id,
-        "size": letter.size,
+        "id": dead.id,
+        "entity": dead.entity,
+        "sequence": dead.sequence,
+        "source": dead.source,
+        "reason": dead.failure_reason,
+        "description": dead.description,
+        "error_type": dead.error_type,
+        "last_error": dead.last_error,
+        "died_at": dead.failure_timestamp.isoformat(),
+        "attempts": dead.retry_count,
+        "recoveries": dead.recovery_attempts,
+        "consumer": dead.consumer,
+        "state": dead.state,
+        "session_id": dead.session_id,
+        "size": dead.size,
     }
 
 
@@ -43,13 +43,13 @@ def group_record(group: "DeadGroup") -> Record:
     return {"entity": group.entity, "reason": group.reason, "count": group.count, "oldest_at": instant(group.oldest_ns)}
 
 
-def show_list(letters: "Sequence[DeadMessage]") -> None:
+def show_list(messages: "Sequence[DeadMessage]") -> None:
     if not is_terminal():
-        for letter in letters:
-            write_json(record_of(letter))
+        for each in messages:
+            write_json(record_of(each))
         flush()
-    elif letters:
-        _print(_letters_table(letters))
+    elif messages:
+        _print(_messages_table(messages))
 
 
 def show_groups(groups: "Sequence[DeadGroup]") -> None:
@@ -77,13 +77,13 @@ def _table(*headings: tuple[str, bool]) -> "Table":
     return drawn
 
 
-def _letters_table(letters: "Sequence[DeadMessage]") -> "Table":
+def _messages_table(messages: "Sequence[DeadMessage]") -> "Table":
     from rich.text import Text
 
-    drawn = _table(("queue", False), ("#", True), ("died", True), ("tries", True), ("back", True), ("reason", False))
-    drawn.add_column("id", no_wrap=True)  # To be copied, so it must be whole.
+    drawn = _table(("queue", False), ("#", True), ("age", True), ("tries", True), ("retried", True), ("reason", False))
+    drawn.add_column("id", no_wrap=True)  # Never folded, because people copy it.
     now_ns = time.time_ns()
-    for each in letters:
+    for each in messages:
         counts = (str(each.sequence), age(now_ns - each.failure_ns), str(each.retry_count), str(each.recovery_attempts))
         why = Text(printable(each.failure_reason))
         if each.last_error:
@@ -95,7 +95,7 @@ def _letters_table(letters: "Sequence[DeadMessage]") -> "Table":
 def _groups_table(groups: "Sequence[DeadGroup]") -> "Table":
     from rich.text import Text
 
-    drawn = _table(("queue", False), ("reason", False), ("letters", True), ("oldest", True))
+    drawn = _table(("queue", False), ("reason", False), ("messages", True), ("oldest", True))
     now_ns = time.time_ns()
     for group in groups:
         names = (Text(printable(_queue(group.entity))), Text(printable(group.reason)))
@@ -103,10 +103,10 @@ def _groups_table(groups: "Sequence[DeadGroup]") -> "Table":
     return drawn
 
 
-def _queue(place: str) -> str:
+def _queue(entity: str) -> str:
     from unibus.bus.dead_letters.record import owner_of
 
-    return owner_of(place)
+    return owner_of(entity)
 
 
 def _head(text: str) -> str:
@@ -114,24 +114,24 @@ def _head(text: str) -> str:
     return first if len(first) <= 60 else first[:59] + "…"
 
 
-def show_letter(letter: "DeadMessage") -> None:
-    """All there is to know: the fields of the message, why it died, and the body last."""
+def show_message(dead: "DeadMessage") -> None:
+    """Everything about it: the fields of the message, why it was dead-lettered, and the body last."""
     from unibus.cli.terminal import message_view
 
-    message = message_view.record_of(letter.entity, letter.original, None)
-    record = {**record_of(letter), "traceback": letter.traceback}
+    message = message_view.record_of(dead.entity, dead.original, None)
+    record = {**record_of(dead), "traceback": dead.traceback}
     if not is_terminal():
         write_json({**record, "message": message})
         return
     from rich.console import Console
 
     console = Console(highlight=False)
-    shown = message_view.fields({**message, "delivery_count": letter.retry_count})
-    shown.append_text(_death(record)).append_text(message_view.body(message))
+    shown = message_view.fields({**message, "delivery_count": dead.retry_count})
+    shown.append_text(_failure(record)).append_text(message_view.body(message))
     console.print(shown, soft_wrap=True)
 
 
-def _death(record: Record) -> "Text":
+def _failure(record: Record) -> "Text":
     from rich.text import Text
 
     from unibus.cli.terminal.message_view import LABEL_WIDTH, local_time
@@ -140,7 +140,8 @@ def _death(record: Record) -> "Text":
     for name in ("source", "reason", "description", "last_error", "died_at", "attempts", "recoveries", "consumer"):
         value = local_time(record[name]) if name == "died_at" else record[name]
         if value not in ("", None):
-            shown.append(f"  {name.replace('_', ' '):<{LABEL_WIDTH}} ", style="red")
+            label = "dead since" if name == "died_at" else name.replace("_", " ")
+            shown.append(f"  {label:<{LABEL_WIDTH}} ", style="red")
             shown.append(printable(str(value)).replace("\n", "\n" + " " * (LABEL_WIDTH + 3)) + "\n")
     if record["traceback"]:
         shown.append(printable(str(record["traceback"])).rstrip("\n") + "\n", style="dim")

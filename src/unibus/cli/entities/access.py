@@ -1,6 +1,6 @@
-"""`unibus access`: the authorization rules of a store: who may send, listen and manage.
+"""`unibus access`: the authorization rules of a store, which grant the rights Send, Listen and Manage.
 
-Keys are shown once, when they are made, and only when `--show` asks for it. No command shows a key that exists.
+A key is shown once, when it is created, and only with `--show`. No command shows an existing key.
 """
 
 import dataclasses
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from unibus.bus.management.settings.access import AccessRule
     from unibus.core.access.rules import AuthorizationRule
 
-access = typer.Typer(name="access", help="Rules of access: names, rights and keys.")
+access = typer.Typer(name="access", help="Manage authorization rules: names, rights and keys.")
 
 _HERE: Final = "localhost:5300"
 
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The name of the rule.", show_default=False)]
 Entity: TypeAlias = Annotated[
-    str, typer.Option("--entity", metavar="NAME", help="A queue or topic; the whole namespace if left out.")
+    str, typer.Option("--entity", metavar="NAME", help="A queue or topic; default: the whole namespace.")
 ]
-Show: TypeAlias = Annotated[bool, typer.Option("--show", help="Print the new keys. They are not shown again.")]
+Show: TypeAlias = Annotated[bool, typer.Option("--show", help="Print the new keys. They cannot be shown later.")]
 
 
 @access.callback(invoke_without_command=True)
@@ -38,46 +38,47 @@ def start(context: typer.Context) -> None:
 def add(
     name: Name,
     rights: Annotated[
-        str, typer.Option(metavar="LIST", help="Send, Listen, Manage; Manage needs the other two.", show_default=False)
+        str,
+        typer.Option(metavar="LIST", help="Send, Listen, Manage; Manage requires the other two.", show_default=False),
     ],
     entity: Entity = "",
     show: Show = False,
     url: Url = DEFAULT_STORE,
 ) -> None:
-    """Add a rule with two new keys. The store is made if it is missing.
+    """Add a rule with two new keys. A missing store is created.
 
-    As soon as the namespace has a rule, a server no longer accepts the emulator's well-known key.
+    Once the namespace has a rule, a server no longer accepts the well-known key of the emulator.
     """
     from unibus.bus.management.settings.access import AddRequest
 
     listed = [each.strip() for each in rights.split(",") if each.strip()]
     with managed(url, makes=not entity) as bus:
         made = bus.access().add(entity, AddRequest(name, listed, show))
-    _tell("added", made, show)
+    _report("added", made, show)
 
 
 @access.command()
 def rotate(
     name: Name,
-    both: Annotated[bool, typer.Option("--both", help="Replace both keys: for a key that others know.")] = False,
+    both: Annotated[bool, typer.Option("--both", help="Replace both keys, for a key that has leaked.")] = False,
     entity: Entity = "",
     show: Show = False,
     url: Url = DEFAULT_STORE,
 ) -> None:
-    """Make a new primary key. The old one becomes the secondary, so that its tokens hold until they expire."""
+    """Create a new primary key. The old one becomes the secondary, so its tokens stay valid until they expire."""
     from unibus.bus.management.settings.access import RotateRequest
 
     with managed(url) as bus:
         changed = bus.access().rotate(entity, RotateRequest(name, both, show))
-    _tell("rotated", changed, show)
+    _report("rotated", changed, show)
 
 
 @access.command()
 def remove(name: Name, entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
-    """Remove a rule. Its tokens are refused from then on."""
+    """Remove a rule. Servers then refuse its tokens."""
     with managed(url) as bus:
         removed = bus.access().remove(entity, name)
-    _tell("removed", removed, False)
+    _report("removed", removed, False)
 
 
 @access.command("list")
@@ -86,7 +87,7 @@ def list_rules(entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
     with managed(url) as bus:
         found = bus.access().list(entity)
     if not found:
-        aside("no rules: a server accepts the emulator's well-known key, from this machine only")
+        aside("no rules: a server accepts the well-known key of the emulator, from this machine only")
     for rule in found:
         _write("", rule, False)
     flush()
@@ -95,13 +96,15 @@ def list_rules(entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
 @access.command()
 def token(
     entity: Entity = "",
-    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it holds: 90s, 30m, 2h, 7d.")] = "1h",
+    duration: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long it is valid: 90s, 30m, 2h, 7d.")
+    ] = "1h",
     connection_string: Annotated[
         str,
         typer.Option(
             envvar="UNIBUS_CONNECTION_STRING",
             metavar="TEXT",
-            help="Where, and by which rule and key. Left out: a server on this machine with the well-known key.",
+            help="The server, the rule and its key. Default: a server on this machine with the well-known key.",
             show_default=False,
         ),
     ] = "",
@@ -109,13 +112,13 @@ def token(
         str,
         typer.Option(
             metavar="NAME",
-            help="A rule of the store, for a server on this machine. The key is read while no server uses the store.",
+            help="A rule of the store, for a server on this machine. Works only while no server uses the store.",
             show_default=False,
         ),
     ] = "",
     url: Url = DEFAULT_STORE,
 ) -> None:
-    """Make a token for HTTP: curl -H "Authorization: $(unibus access token)" …"""
+    """Create a token for HTTP: curl -H "Authorization: $(unibus access token)" …"""
     import time
 
     from unibus.cli.terminal.durations import seconds_of
@@ -124,7 +127,9 @@ def token(
 
     given = ConnectionString(_HERE, WELL_KNOWN_NAME, WELL_KNOWN_KEY)
     if rule and connection_string:
-        raise UsageError("both --rule and a connection string", "leave one out; UNIBUS_CONNECTION_STRING counts, too")
+        raise UsageError(
+            "--rule and --connection-string exclude each other", "use one of them; UNIBUS_CONNECTION_STRING counts, too"
+        )
     if rule:
         stored = _stored_rule(url, entity, rule)
         given = ConnectionString(_HERE, stored.name, stored.primary_key)
@@ -136,23 +141,23 @@ def token(
 
 
 def _stored_rule(url: str, entity: str, name: str) -> "AuthorizationRule":
-    """A rule of the entity, else of the namespace. StoreBusy while a server uses the store."""
+    """A rule of the entity, else of the namespace. Raises StoreBusy while a server uses the store."""
     with managed(url) as bus:
         try:
             stored = bus.access().with_keys(entity, name)
         except StoreBusy as error:
-            hint = "a running server keeps its keys: give one by --connection-string, or stop the server"
+            hint = "a running server does not return keys: pass --connection-string, or stop the server"
             raise StoreBusy(error.what, hint, error.holder) from error
     if not stored.enabled:
-        raise UsageError(f"the rule {stored.name!r} is disabled", "a server refuses its tokens; choose another rule")
+        raise UsageError(f"rule {stored.name!r} is disabled", "servers refuse its tokens; choose another rule")
     return stored
 
 
-def _tell(action: str, rule: "AccessRule", show: bool) -> None:
+def _report(action: str, rule: "AccessRule", show: bool) -> None:
     _write(action, rule, show)
     flush()
     if action in ("added", "rotated") and not show:
-        aside("its keys were not shown; `unibus access rotate NAME --show` makes a new one and shows it")
+        aside("the keys were not shown; `unibus access rotate NAME --show` creates a new one and shows it")
 
 
 def _write(action: str, rule: "AccessRule", show: bool) -> None:

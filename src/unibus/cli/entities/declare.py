@@ -1,4 +1,4 @@
-"""`unibus declare`: queues, topics, subscriptions and rules as a file says, ours or that of Microsoft's emulator."""
+"""`unibus declare`: create and update entities and rules from a file: ours, or the one of Microsoft's emulator."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 def declare(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="JSON; or the emulator's Config.json.", show_default=False)
+        str, typer.Argument(metavar="FILE", help="JSON, or the emulator's Config.json.", show_default=False)
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be done.")] = False,
     url: Url = DEFAULT_STORE,
 ) -> ExitCode | None:
-    """Make and change entities as a file says; the store is made if it is missing.
+    """Create and update entities from a file. A missing store is created.
 
-    Nothing is deleted. The same file again changes nothing. If anything is in its way, all of that is named and
-    nothing is done.
+    It deletes nothing, and the same file again changes nothing. If there are conflicts, all of them are listed and
+    nothing is changed.
     """
     with managed(url, makes=True) as bus:
         plan = bus.declare(file, dry_run)
-    _tell(plan, dry_run)
+    _report(plan, dry_run)
     return ExitCode.FAILED if plan.conflicts else None
 
 
-def _tell(plan: "DeclaredPlan", dry_run: bool) -> None:
+def _report(plan: "DeclaredPlan", dry_run: bool) -> None:
     if not is_terminal():
         for step in plan.steps:
             write_json(step)
@@ -44,7 +44,7 @@ def _tell(plan: "DeclaredPlan", dry_run: bool) -> None:
     for conflict in plan.conflicts:
         typer.secho(f"conflict  {printable(conflict)}", fg="red")
     if dry_run:
-        aside("nothing was done")
+        aside("dry run: nothing was changed")
 
 
 def _line(step: "DeclaredEntity") -> str:

@@ -1,4 +1,4 @@
-"""`unibus entities`: what a store holds, one line per queue, topic and subscription."""
+"""`unibus entities`: the queues, topics and subscriptions of a store with their counts, one line each."""
 
 import time
 from collections.abc import Sequence
@@ -17,21 +17,19 @@ if TYPE_CHECKING:
 
     from unibus.stores.seam.store import EntityInfo
 
-# Short, so that the name has room in 80 columns.
+# Short headings, so that 80 columns have space for the name.
 COUNTS: Final = {"active": "active", "locked": "locked", "scheduled": "sched", "deferred": "defer", "dead": "dead"}
 NONE: Final = "–"
 
 
 def entities(
-    settings: Annotated[bool, typer.Option("--settings", help="Their settings too.")] = False,
-    dead_letters: Annotated[
-        bool, typer.Option("--dead-letters", help="Dead-letter queues too; they are counted as dead otherwise.")
-    ] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Show the settings, too.")] = False,
+    dead_letters: Annotated[bool, typer.Option("--dead-letters", help="List dead-letter queues, too.")] = False,
     url: Url = DEFAULT_STORE,
 ) -> None:
-    """List queues, topics and subscriptions with what they hold.
+    """List queues, topics and subscriptions with their counts.
 
-    Also while another process works with the store.
+    Works while another process uses the store.
     """
     with managed(url) as bus:
         found = [each for each in bus.entities() if dead_letters or each.kind != DEAD_LETTERS]
@@ -42,7 +40,7 @@ def entities(
     elif found:
         _show(found, settings)
     else:
-        aside("no queues yet; `unibus send` makes one")
+        aside("no queues yet; `unibus send` creates one")
 
 
 def record_of(info: "EntityInfo", settings: bool) -> dict[str, object]:
@@ -90,19 +88,19 @@ def table(found: "Sequence[EntityInfo]", now_ns: int) -> "Table":
 
 
 def _show_settings(console: "Console", info: "EntityInfo") -> None:
-    """What somebody has set is bold, the rest has its default."""
+    """Settings that differ from their default are bold."""
     from rich.text import Text
 
     from unibus.core.lifecycle.state.settings import DEFAULTS, shown
 
     console.print(Text(printable(info.name), style="bold"))
     for name, value in shown(info.settings).items():
-        told = f"  {name:<26}{NONE if value is None else printable(str(value))}"
-        console.print(Text(told, style="dim" if DEFAULTS.get(name) == value else "bold"))
+        line = f"  {name:<26}{NONE if value is None else printable(str(value))}"
+        console.print(Text(line, style="dim" if DEFAULTS.get(name) == value else "bold"))
 
 
 def size(count: int) -> str:
-    """In a unit that keeps it short."""
+    """A size in bytes, in a unit that keeps it short."""
     if count < 1_000:
         return f"{count} B"
     for unit, length in (("kB", 1e3), ("MB", 1e6)):
@@ -112,7 +110,7 @@ def size(count: int) -> str:
 
 
 def age(passed_ns: int) -> str:
-    """How long ago, in the largest unit that fits."""
+    """A duration in the largest unit that fits."""
     seconds = max(0, passed_ns) // 1_000_000_000
     for unit, length_s in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= length_s:

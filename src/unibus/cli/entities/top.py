@@ -1,6 +1,6 @@
-"""`unibus top`: what every queue holds and how much goes through it, again and again, beside the process that owns it.
+"""`unibus top`: the counts and rates of all entities, refreshed beside the process that owns the store.
 
-The rates are counted from the changes that were written between two looks, so they are what happened, whoever did it.
+The rates come from the changes that the store wrote between two refreshes, so they include the work of all processes.
 """
 
 import enum
@@ -31,7 +31,7 @@ EVERY_S_MIN: Final = 0.05
 HEADINGS: Final = ("waiting", "in flight", "later", "dead", "oldest", "in/s", "out/s")
 DEAD: Final = HEADINGS.index("dead")
 FRAME_LINES: Final = 4
-"""Of the terminal, beside the rows: the title, the heading and its line, and where the cursor rests."""
+"""Lines of the terminal that hold no row: the title, the headings, the rule below them, and the cursor."""
 
 
 class TopOrder(enum.StrEnum):
@@ -45,17 +45,15 @@ _KEYS: Final = {order[0]: order for order in TopOrder}
 
 
 def top(
-    every: Annotated[
-        str, typer.Option(metavar="TIME", help="How long between two looks, for instance 500ms or 2s.")
-    ] = "1s",
-    once: Annotated[bool, typer.Option("--once", help="One look only.")] = False,
-    sort: Annotated[TopOrder, typer.Option(help="What stands first.")] = TopOrder.WAITING,
+    every: Annotated[str, typer.Option(metavar="TIME", help="The refresh interval, for example 500ms or 2s.")] = "1s",
+    once: Annotated[bool, typer.Option("--once", help="Show the figures once and end.")] = False,
+    sort: Annotated[TopOrder, typer.Option(help="Which entities come first.")] = TopOrder.WAITING,
     url: Url = DEFAULT_STORE,
 ) -> None:
-    """Watch queues, topics and subscriptions at work.
+    """Watch the counts and rates of queues, topics and subscriptions.
 
-    On a terminal q ends it, and w, d, o and r sort by waiting, dead, oldest and rate. Through a pipe it is one JSON
-    line for each entity and look.
+    On a terminal q ends it, and w, d, o and r sort by waiting, dead, oldest and rate. To a pipe it writes one JSON
+    line for each entity at each refresh.
     """
     every_s = _interval(every)
     with managed(url) as bus:
@@ -75,12 +73,12 @@ def _interval(text: str) -> float:
     else:
         seconds = seconds_of("--every", text)
     if seconds < EVERY_S_MIN:
-        raise UsageError(f"--every {text} is too often", f"at least {EVERY_S_MIN:g}")
+        raise UsageError(f"--every {text} is too short", f"use at least {EVERY_S_MIN:g} s")
     return seconds
 
 
 def arranged(rows: Sequence[TopRow], order: TopOrder) -> list[TopRow]:
-    """The most of it first; those that have the same by their name."""
+    """The largest value first; equal values by name."""
 
     def measure(row: TopRow) -> float:
         if order is TopOrder.OLDEST:
@@ -123,20 +121,20 @@ def _console() -> "Console":
 
 
 def _live(watch: Watching, order: TopOrder, every_s: float) -> None:
-    """Until q or Ctrl-C. What was seen last stays on the terminal."""
+    """Refreshes until q or Ctrl-C. The last figures stay on the terminal."""
     from rich.live import Live
 
     console = _console()
     rows = watch.look()
     try:
         with keyboard() as keys, Live(console=console, auto_refresh=False, screen=True) as live:
-            key, due_s = "", time.monotonic() + every_s
+            key, next_s = "", time.monotonic() + every_s
             while key != "q":
                 order = _KEYS.get(key, order)
                 live.update(_frame(rows, order, every_s, console), refresh=True)
-                key = keys.wait(max(0.0, due_s - time.monotonic()))
-                if time.monotonic() >= due_s:
-                    rows, due_s = watch.look(), time.monotonic() + every_s
+                key = keys.wait(max(0.0, next_s - time.monotonic()))
+                if time.monotonic() >= next_s:
+                    rows, next_s = watch.look(), time.monotonic() + every_s
     finally:
         console.print(table(arranged(rows, order)))
 
@@ -145,8 +143,7 @@ def _frame(rows: Sequence[TopRow], order: TopOrder, every_s: float, console: "Co
     from rich.console import Group
     from rich.text import Text
 
-    room = max(1, console.height - FRAME_LINES)
-    shown = arranged(rows, order)[:room]
+    shown = arranged(rows, order)[: max(1, console.height - FRAME_LINES)]
     hidden = f", {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
     entities = counted(len(rows), "entity", "entities")
     title = f"{entities}{hidden}, by {order}, every {every_s:g} s    q ends; sort: w d o r"
@@ -163,7 +160,7 @@ def table(rows: Sequence[TopRow]) -> "Table":
     for heading in HEADINGS:
         drawn.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        # The one that may be cut: a column that is not allowed to wrap would not be made narrower than others.
+        # Only the name may be shortened: rich does not make a column narrower that is declared no_wrap.
         name = Text(printable(row.name), no_wrap=True, overflow="ellipsis")
         figures = [Text(each) for each in _figures(row)]
         if row.dead:

@@ -1,4 +1,4 @@
-"""`unibus check`: whether the files of a store are whole."""
+"""`unibus check`: verify the files of a store."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +16,10 @@ def check(
         str, typer.Argument(metavar="FILE", help="A SQLite file, a JSON folder, or its URL.", show_default=False)
     ],
 ) -> ExitCode:
-    """Check a store: every record is readable, counts add up, history leads to the state.
+    """Check a store: records, counts, and that history matches the state.
 
-    Reads only. A SQLite file can be checked while a program owns it, and not while a server does. Exit code 1 if
-    anything is wrong.
+    It only reads. A SQLite file can be checked while a program owns it, but not while a server does. Exit code 1 if it
+    is damaged.
     """
     from unibus.cli.connection.servers import refuse_served
     from unibus.stores.inspection.repair import check as inspect

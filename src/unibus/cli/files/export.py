@@ -1,6 +1,6 @@
-"""`unibus export`: a whole bus, or some of its queues, as a file of JSON lines. Also beside the process that owns it.
+"""`unibus export`: write a whole bus, or some of its queues, as JSON Lines, beside the process that owns the store.
 
-The file has its name only when it is complete and on the disk: what is there under the name can be imported.
+The data goes to a temporary file, which is renamed after fsync. So a file with the final name is always complete.
 """
 
 import contextlib
@@ -24,37 +24,41 @@ STDOUT: Final = "-"
 
 
 def export(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write; - for the output.", show_default=False)],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The file to write; - for standard output.", show_default=False)
+    ],
     queue: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this queue, topic or subscription. May be repeated."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     url: Url = DEFAULT_STORE,
 ) -> None:
     """Write queues, topics and subscriptions with their messages to a file.
 
-    All of it as it is at one moment, also while another process works with the store. `unibus import` reads it.
+    The export is a snapshot of one moment, and works while another process uses the store. `unibus import` reads it.
     """
     with managed(url) as bus, _target(file, force) as put, bar() as progress:
         exported = bus.export(put, progress, queue or ())
-    _tell(exported, file)
+    _report(exported, file)
 
 
 @contextlib.contextmanager
 def _target(file: str, force: bool) -> "Iterator[Callable[[bytes], object]]":
     if file == STDOUT:
         if is_terminal():
-            raise UsageError("an export is not for a terminal", "name a file, or pipe it into another program")
+            raise UsageError(
+                "an export cannot be written to a terminal", "name a file, or pipe the output into another program"
+            )
         yield write
         flush()
         return
     path = Path(file)
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", "make it first")
+        raise UsageError(f"folder {path.parent} does not exist", "create it first")
     if path.exists() and not force:
-        raise UsageError(f"{file} is there already", "--force writes over it")
-    # Messages may be nobody else's business.
+        raise UsageError(f"{file} exists already", "--force overwrites it")
+    # Readable by this user only: messages may be confidential.
     part = path.with_name(f"{path.name}.part{os.getpid()}")
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
@@ -66,7 +70,7 @@ def _target(file: str, force: bool) -> "Iterator[Callable[[bytes], object]]":
         part.unlink(missing_ok=True)
 
 
-def _tell(exported: Exported, file: str) -> None:
+def _report(exported: Exported, file: str) -> None:
     if file == STDOUT or is_terminal():
         counts = (
             f"{counted(exported.entities, 'entity', 'entities')}, {counted(exported.messages, 'message')}, "

@@ -1,4 +1,4 @@
-"""`unibus import`: what `unibus export` wrote, into a store. Each message once, also when it is stopped on the way."""
+"""`unibus import`: read an export into a store. Each message is imported once, even if the command is interrupted."""
 
 import contextlib
 import shutil
@@ -26,13 +26,15 @@ STDIN: Final = "-"
 
 
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="What to read; - for the input.", show_default=False)],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The file to read; - for standard input.", show_default=False)
+    ],
     url: Url = DEFAULT_STORE,
 ) -> None:
-    """Read an export into a store, which is made if it is missing.
+    """Read an export into a store. A missing store is created.
 
-    The file is checked first. A message is imported once: stopped, the same command goes on with the rest, and once
-    it is complete it says so. Entities that are there have to have the same settings.
+    The file is checked first. Each message is imported once: after an interruption the same command continues with the
+    rest, and after a complete import it changes nothing. Entities that exist must have the same settings.
     """
     from unibus.bus.history.export_lines import checked_contents
 
@@ -47,29 +49,30 @@ def import_(
                     importing.run(source, progress)
             except KeyboardInterrupt:
                 typer.echo(
-                    f"stopped after {importing.done:,} of {importing.total:,}; the same command goes on", err=True
+                    f"stopped after {importing.done:,} of {importing.total:,}; run the same command again to continue",
+                    err=True,
                 )
                 raise
-    _tell(importing, contents, already)
+    _report(importing, contents, already)
 
 
-# The name of the command is a word that Python keeps for itself.
+# `import` is a keyword of Python, so the function has another name than the command.
 import_.__name__ = "import"
 
 
 @contextlib.contextmanager
 def _source(file: str) -> Iterator[BinaryIO]:
-    """Something that can be read twice: first to check it, then to import it."""
+    """A file that can be read twice: first to check it, then to import it."""
     if file != STDIN:
         path = Path(file)
         if not path.exists():
-            raise UsageError(f"there is no file {file}", "`unibus export` writes one")
+            raise UsageError(f"file {file} does not exist", "`unibus export` writes one")
         with path.open("rb") as opened, contextlib.ExitStack() as stack:
             is_file = stat.S_ISREG(path.stat().st_mode)
             yield opened if is_file else stack.enter_context(_spooled(opened))
         return
     if sys.stdin.isatty():
-        raise UsageError("an export is not typed in", "name a file, or pipe it in")
+        raise UsageError("standard input is a terminal, not an export", "name a file, or pipe an export in")
     with _spooled(sys.stdin.buffer) as spooled:
         yield spooled
 
@@ -82,7 +85,7 @@ def _spooled(source: BinaryIO) -> Iterator[BinaryIO]:
         yield spooled
 
 
-def _tell(importing: ImportRun, contents: "Contents", already: bool) -> None:
+def _report(importing: ImportRun, contents: "Contents", already: bool) -> None:
     steps = 0 if already else importing.total - importing.before
     if not is_terminal():
         record: dict[str, object] = {"already_imported": already, "steps": steps, "before": importing.total - steps}
@@ -90,13 +93,13 @@ def _tell(importing: ImportRun, contents: "Contents", already: bool) -> None:
         write_json({**record, "kept_states": [list(each) for each in importing.kept_states]})
         flush()
     elif already:
-        typer.echo(f"already imported: {_counts(contents)}; nothing was done")
+        typer.echo(f"already imported: {_counts(contents)}; nothing was changed")
     else:
-        went_on = f", of which {importing.before:,} were there from before" if importing.before else ""
-        typer.echo(f"imported {_counts(contents)}{went_on}")
+        earlier = f", of which {importing.before:,} by an earlier run" if importing.before else ""
+        typer.echo(f"imported {_counts(contents)}{earlier}")
     for entity, session_id in importing.kept_states:
         typer.secho(
-            f"session {printable(session_id)} of {printable(entity)} has a state of its own, and keeps it",
+            f"session {printable(session_id)} of {printable(entity)} already has a state, which was not replaced",
             fg="yellow",
             err=True,
         )

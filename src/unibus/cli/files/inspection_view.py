@@ -1,4 +1,4 @@
-"""What `unibus check` and `unibus repair` found, for people and for programs."""
+"""The findings of `unibus check` and `unibus repair`, for people and for programs."""
 
 import enum
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ class Kind(enum.Enum):
 
 
 def show(inspection: "Inspection", kind: Kind, file: str) -> None:
-    """`file` is what was checked, or the new store."""
+    """`file` is the store that was checked, or the new one that was written."""
     if not is_terminal():
         write_json(
             {
@@ -31,7 +31,7 @@ def show(inspection: "Inspection", kind: Kind, file: str) -> None:
                 "entities": inspection.entities,
                 "messages": inspection.messages,
                 "findings": [{"what": each.what, "effect": each.effect} for each in inspection.findings],
-                # `ok` is about the original; a repair that succeeds names what it wrote.
+                # `ok` is about the original store; `written` names the new one.
                 **({"written": file} if kind is Kind.REPAIR and not inspection.ok else {}),
             }
         )
@@ -52,10 +52,10 @@ def _closing(inspection: "Inspection", kind: Kind, file: str) -> str:
     found = counted(len(inspection.findings), "finding", "findings")
     if kind is Kind.CHECK:
         if inspection.ok:
-            return typer.style("nothing is wrong", fg="green")
-        advice = f"`unibus repair {file} --to NEW` writes a new store with everything that can be proven"
+            return typer.style("no damage found", fg="green")
+        advice = f"`unibus repair {file} --to NEW` writes a new store with everything that can be recovered"
         return f"{typer.style(f'damaged: {found}', fg='red')}; {advice}"
     if inspection.ok:
-        return "nothing is wrong, so nothing was written"
+        return "no damage found, so nothing was written"
     repaired = typer.style(f"repaired: {found}", fg="green")
     return f"{repaired}; the new store is {file}, the original is unchanged"

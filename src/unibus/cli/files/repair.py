@@ -1,4 +1,4 @@
-"""`unibus repair`: a new store with everything that the files of a damaged one prove."""
+"""`unibus repair`: write a new store with everything that can be recovered from the files of a damaged one."""
 
 from typing import Annotated
 
@@ -13,9 +13,9 @@ def repair(
     ],
     to: Annotated[str, typer.Option("--to", metavar="NEW", help="Where to write the new store.", show_default=False)],
 ) -> None:
-    """Write a new store with everything that the files of a damaged store prove.
+    """Write a new store with everything recoverable from a damaged one.
 
-    Says what was wrong and what became of it. The original is never changed, and a whole store is not written again.
+    It lists each damage and its effect. The original is never changed, and an undamaged store is not written again.
     """
     from unibus.cli.connection.servers import refuse_served
     from unibus.stores.inspection.repair import repair as rewrite

@@ -1,4 +1,4 @@
-"""`unibus filter`: try a filter of a subscription on a message, before or after it has surprised somebody."""
+"""`unibus filter`: test the filter of a subscription on a message, and explain the result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
-PROPERTY_HELP: Final = "A property: 1, 1.5, true, 'text' or text, 2026-01-31T12:00Z; null leaves it out. Repeat it."
+PROPERTY_HELP: Final = "A property: 1, 1.5, true, 'text' or text, 2026-01-31T12:00Z; null removes it. May be repeated."
 
-filter_ = typer.Typer(name="filter", help="Try the filters of subscriptions.")
+filter_ = typer.Typer(name="filter", help="Test the filters of subscriptions.")
 
 
 @filter_.callback(invoke_without_command=True)
@@ -38,27 +38,32 @@ class FilterTryOptions:
     properties: Annotated[list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help=PROPERTY_HELP)] = None
     system: Annotated[
         list[str] | None,
-        typer.Option("--sys", metavar="NAME=VALUE", help="A system property: subject=x. Repeat it."),
+        typer.Option("--sys", metavar="NAME=VALUE", help="A system property: subject=x. May be repeated."),
     ] = None
     parameters: Annotated[
-        list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="The value of @NAME. Repeat it.")
+        list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="The value of @NAME. May be repeated.")
     ] = None
     message: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A message in JSON, as peek writes it; - reads the input.")
+        str | None,
+        typer.Option(metavar="FILE", help="A message in JSON, as `unibus peek` writes it; - reads standard input."),
     ] = None
-    mode: Annotated[str, typer.Option(metavar="MODE", help="azure, or lenient: a text like 7 is a number.")] = "azure"
-    action: Annotated[str | None, typer.Option(metavar="TEXT", help="SET and REMOVE, to see what they do.")] = None
+    mode: Annotated[
+        str, typer.Option(metavar="MODE", help="azure, or lenient: text such as '7' counts as a number.")
+    ] = "azure"
+    action: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A SQL action (SET, REMOVE); shows what it changes.")
+    ] = None
 
 
 @filter_.command("test")
 @with_options(FilterTryOptions)
 def try_(options: FilterTryOptions) -> ExitCode:
-    """Tell whether a message matches a filter, and why.
+    """Show whether a message matches a filter, and why.
 
-    A tree of the parts with their values on a terminal, JSON Lines through a pipe. For instance:
+    Prints a tree of the expressions with their values on a terminal, JSON Lines to a pipe. For example:
     unibus filter test "color = 'red' AND price > 10" --property color=red --property price=20
 
-    Exit code 3 if it does not match, 2 if the filter is none, 1 if it has no answer for the message.
+    Exit code 3 if it does not match, 2 if the filter is invalid, 1 if it cannot be evaluated for the message.
     """
     condition, action = _condition(options), _action(options)
     message = message_of(options.message, options.properties or (), options.system or ())
@@ -93,11 +98,11 @@ def _action(options: FilterTryOptions) -> "SqlRuleAction | None":
 
 
 def _pointed(text: str, make: Callable[[], Made]) -> Made:
-    """A mistake is shown where it is, before it is told."""
+    """Prints the position of a syntax error in the text before the error itself is raised."""
     try:
         return make()
     except FilterInvalid as error:
-        # Some are about no place in the text, and name none.
+        # Not every error has a position in the text.
         if f"at character {error.position + 1}" in error.what:
             typer.echo(pointed_at(text, error.position), err=True)
         raise
@@ -107,4 +112,4 @@ def _act(action: "SqlRuleAction", message: "Message", matches: bool) -> None:
     if matches:
         show_action(action.text, changes_of(message, action.apply(message)))
     else:
-        aside("the action is for messages that match")
+        aside("the action was not applied: it applies to matching messages only")

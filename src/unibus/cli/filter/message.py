@@ -1,7 +1,7 @@
-"""The message that a filter is tested with, put together from what was typed and from a file.
+"""The message that a filter is tested with, built from options and a file.
 
-It is put together as the JSON form of a message and then read as every other one is, so that what no message can have
-is refused here too. A filter never looks at the body, and none is taken.
+It is built as the JSON form of a message and then decoded like any other, so the same checks apply. Filters do not read
+the body, so it has none.
 """
 
 import difflib
@@ -62,7 +62,7 @@ _LEFT_OUT: Final = frozenset({"entity", "enqueued_at", "kind", "body"})
 
 
 def message_of(file: str | None, properties: Sequence[str], system: Iterable[str]) -> "Message":
-    """What was typed counts more than what is in the file."""
+    """Options override the fields of the file."""
     from unibus.core.codec.codec import decode_json, encode_json
     from unibus.core.codec.wire import tagged
     from unibus.core.envelope.message import Message
@@ -74,7 +74,7 @@ def message_of(file: str | None, properties: Sequence[str], system: Iterable[str
     headers: Document = dict(found) if isinstance(found, dict) else {}
     typed = values_of("--property", properties)
     for name in [_split("--property", text)[0] for text in properties]:
-        headers.pop(name, None)  # One that is null now is left out, whatever the file says.
+        headers.pop(name, None)  # A property that is null now removes the one of the file.
     document["headers"] = {**headers, **{name: tagged(value, False) for name, value in typed.items()}}
     for text in system:
         field, content = _system(*_split("--sys", text))
@@ -82,11 +82,11 @@ def message_of(file: str | None, properties: Sequence[str], system: Iterable[str
     return decode_json(msgspec.json.encode({name: value for name, value in document.items() if value is not None}))
 
 
-# What was typed
+# From options
 
 
 def values_of(option: str, given: Iterable[str]) -> "dict[str, HeaderValue]":
-    """NAME=VALUE of that option, with the types that the values look like; without those that are null."""
+    """The NAME=VALUE pairs of that option, with types inferred from the values; without those that are null."""
     from unibus.core.envelope.fields import checked_headers
 
     pairs = [_split(option, text) for text in given]
@@ -97,7 +97,7 @@ def values_of(option: str, given: Iterable[str]) -> "dict[str, HeaderValue]":
 def _split(option: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"{option} {text!r} is not NAME=VALUE", f"for instance {option} color=red")
+        raise UsageError(f"{option} {text!r} is not NAME=VALUE", f"for example {option} color=red")
     return name, value
 
 
@@ -115,13 +115,13 @@ def value_of(text: str) -> str | bool | int | float | datetime | None:
 
 
 def _whole(text: str) -> int:
-    if len(text) > _DIGITS_MAX:  # Python itself would refuse thousands of them, in words for programmers.
-        raise UsageError(f"{text[:_DIGITS_MAX]}… is beyond 64 bits", "quote it if it is text")
+    if len(text) > _DIGITS_MAX:  # Python's own limit has a message for programmers.
+        raise UsageError(f"{text[:_DIGITS_MAX]}… does not fit into 64 bits", "quote it if it is text")
     return int(text)
 
 
 def _unquoted(text: str) -> str | None:
-    """Text between single quotes, written as filters write it; None for what is not quoted."""
+    """The text between single quotes, with the escapes of filters; None if it is not quoted."""
     if len(text) < 2 or text[0] != "'" or text[-1] != "'" or "'" in text[1:-1].replace("''", ""):
         return None
     return text[1:-1].replace("''", "'")
@@ -143,8 +143,8 @@ def _system(given: str, text: str) -> tuple[str, object]:
     if known not in _SYSTEM:
         close = difflib.get_close_matches(known, _SYSTEM, 1)
         names = ", ".join(sorted({name for name, _ in _SYSTEM.values()}))
-        hint = f"did you mean {_SYSTEM[close[0]][0]}?" if close else f"known are {names}"
-        raise UsageError(f"--sys knows no {given!r}", hint)
+        hint = f"did you mean {_SYSTEM[close[0]][0]}?" if close else f"use one of {names}"
+        raise UsageError(f"--sys: there is no system property {given!r}", hint)
     name, kind = _SYSTEM[known]
     if text.lower() == "null":
         return name, None
@@ -161,8 +161,8 @@ def _system_value(given: str, kind: str, text: str) -> object:
         return int(text)
     moment = _instant(text) if kind == _MOMENT else None
     if moment is None:
-        hint = "a whole number" if kind == _COUNT else "for instance 2026-01-31T12:00:00Z"
-        raise UsageError(f"--sys {given} cannot be {text!r}", hint)
+        hint = "use a whole number" if kind == _COUNT else "for example 2026-01-31T12:00:00Z"
+        raise UsageError(f"--sys {given}: {text!r} is not a valid value", hint)
     return _since_epoch_ns(moment)
 
 
@@ -170,20 +170,21 @@ def _since_epoch_ns(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
-# What a file holds
+# From a file
 
 
 def _document(file: str) -> Document:
-    """A message as `unibus peek` writes it, as `unibus export` does, or just some of its fields."""
+    """A message as `unibus peek` or `unibus export` writes it, or some of its fields."""
     data = sys.stdin.buffer.read() if file == STDIN else Path(os.fspath(file)).read_bytes()
     try:
         found = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        where = "the input" if file == STDIN else file
+        where = "standard input" if file == STDIN else file
         raise UsageError(f"{where} is not one message in JSON: {error}", "`unibus peek --count 1` writes one") from None
     envelope = found.get("envelope", found) if isinstance(found, dict) else None
     if not isinstance(envelope, dict):
-        raise UsageError("a message is an object in JSON", '{"headers": {"color": "red"}, "subject": "order"}')
+        hint = 'for example {"headers": {"color": "red"}, "subject": "order"}'
+        raise UsageError("a message must be a JSON object", hint)
     document = {name: value for name, value in envelope.items() if name not in _LEFT_OUT}
     for name, kept in _TIMES.items():
         if name in document:
@@ -194,5 +195,5 @@ def _document(file: str) -> Document:
 def _written_ns(name: str, value: object) -> int:
     moment = _instant(value) if isinstance(value, str) else None
     if moment is None:
-        raise UsageError(f"{name} is {value!r:.60}", "an instant, for instance 2026-01-31T12:00:00Z")
+        raise UsageError(f"{name} {value!r:.60} is not an instant", "for example 2026-01-31T12:00:00Z")
     return _since_epoch_ns(moment)

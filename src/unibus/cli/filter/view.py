@@ -1,6 +1,6 @@
-"""How the test of a filter is shown: the parts as a tree for people, one record each for programs.
+"""How the test of a filter is shown: the expressions as a tree for people, one record each for programs.
 
-What stands in a filter or a message may not steer the terminal.
+The text of a filter or a message is escaped, so that it cannot control the terminal.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from unibus.errors import EvaluationError
 
 Change = tuple[str, object, object]
-"""A property, and what it was and is; None where it was or is not there."""
+"""A property with its old and its new value; None: not set."""
 
 _STYLES: Final = {"TRUE": "green", "FALSE": "red", "UNKNOWN": "yellow", "NULL": "yellow"}
 _WINDOW: Final = 70
@@ -43,12 +43,12 @@ def record_of(part: "Explained") -> dict[str, object]:
 
 
 def show_verdict(matches: bool, value: object, error: "EvaluationError | None") -> None:
-    """`value` is that of the whole condition: UNKNOWN is not FALSE, and people wonder."""
+    """`value` is the value of the whole condition: None is UNKNOWN, which does not match but is not FALSE either."""
     if not is_terminal():
         write_json({"matches": None if error else matches, "error": error.what if error else None})
         flush()
     elif error is not None:
-        _print(_text("no answer", "bold magenta"))
+        _print(_text("cannot be evaluated", "bold magenta"))
     elif matches:
         _print(_text("matches", "bold green"))
     else:
@@ -84,7 +84,7 @@ def changes_of(before: "Message", after: "Message") -> list[Change]:
         if is_writable(name) and int(number) not in numbers:
             numbers.add(int(number))
             found.append((f"sys.{name}", system_value(before, number), system_value(after, number)))
-    # With their types: to Python 1 and True are one.
+    # Compared with their types: 1 == True in Python.
     return [(name, old, new) for name, old, new in found if (type(old), repr(old)) != (type(new), repr(new))]
 
 

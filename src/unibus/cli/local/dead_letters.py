@@ -1,4 +1,4 @@
-"""Dead letters of a store that this process has opened: the work is done here, batch by batch."""
+"""Dead-lettered messages of a store that this process has opened: it runs bulk operations itself, in batches."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -45,21 +45,21 @@ class LocalDeadLetters:
 
     def run(self, request: "JobRequest", progress: Progress, detach: bool) -> "ProcessingResult | int":
         if detach:
-            raise UsageError("--detach is for a server: nothing else would go on with the work", "leave it out")
-        letters: SyncDeadLetterManager = self._bus().dead_letter_queue(request.max_recoveries)
-        letters.guard = undisturbed
+            raise UsageError("--detach needs a server, which runs the job after this command ends", "remove --detach")
+        manager: SyncDeadLetterManager = self._bus().dead_letter_queue(request.max_recoveries)
+        manager.guard = undisturbed
         assert request.filter is not None
         chosen, dry_run, rate, size = request.filter.as_filter(), request.dry_run, request.rate, request.batch_size
         if request.kind == "retry":
-            return letters.retry_all(
+            return manager.retry_all(
                 chosen, dry_run=dry_run, rate=rate, batch_size=size, progress=progress, force=request.force
             )
         if request.kind == "redirect":
-            return letters.redirect_all(
+            return manager.redirect_all(
                 chosen, request.target or "", dry_run=dry_run, rate=rate, batch_size=size, progress=progress
             )
         if request.kind == "discard":
-            return letters.discard_all(chosen, dry_run=dry_run, rate=rate, batch_size=size, progress=progress)
-        return letters.process_dead_letters(
+            return manager.discard_all(chosen, dry_run=dry_run, rate=rate, batch_size=size, progress=progress)
+        return manager.process_dead_letters(
             size, request.recovery_rules(), chosen, dry_run=dry_run, rate=rate, progress=progress
         )

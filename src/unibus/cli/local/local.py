@@ -1,7 +1,12 @@
-"""Commands on a store that this process opens itself: read from outside where that is possible, else as its owner.
+"""Commands on a store that this process opens: as a reader beside its owner where possible, else as the owner.
 
-Each way to the store is opened when it is needed first and kept until the end; a store has one owner, so another way
-closes the one before.
+    entities, query, trace, top, tail, replay, export  ──▶ StoreReader: reads beside the owner
+    declare, access, import, replay --to               ──▶ Store: this process is the owner
+    send, peek, dlq, purge                             ──▶ SyncMessageBus on the store
+    receive, relay                                     ──▶ MessageBus on the store
+
+Each of them is opened at its first use and kept until `close`. A store has one owner, so opening another kind closes
+the one before.
 """
 
 import contextlib
@@ -11,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from unibus.cli.connection.management import BATCH, Asked, Progress, Relay, WantedEvents
-from unibus.cli.local.read_only import looking, owning
+from unibus.cli.local.read_only import owning, reading
 from unibus.errors import EntityNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -47,23 +52,23 @@ class LocalManagement:
         self._open = (None, None)
         self._stack.close()
 
-    def _held(self, way: Callable[[], AbstractContextManager[Any]], name: str) -> Any:
+    def _opened(self, opens: Callable[[], AbstractContextManager[Any]], name: str) -> Any:
         if self._open[0] != name:
             self.close()
-            self._open = (name, self._stack.enter_context(way()))
+            self._open = (name, self._stack.enter_context(opens()))
         return self._open[1]
 
     def _reader(self) -> "StoreReader":
-        return cast("StoreReader", self._held(lambda: looking(self.url), "reader"))
+        return cast("StoreReader", self._opened(lambda: reading(self.url), "reader"))
 
     def _store(self) -> "Store":
-        return cast("Store", self._held(lambda: owning(self.url), "store"))
+        return cast("Store", self._opened(lambda: owning(self.url), "store"))
 
     def _bus(self, strict: bool = True) -> "SyncMessageBus":
         from unibus.bus.api.sync_bus import SyncMessageBus
 
         name = "strict bus" if strict else "bus"
-        return cast("SyncMessageBus", self._held(lambda: SyncMessageBus(self.url, strict=strict), name))
+        return cast("SyncMessageBus", self._opened(lambda: SyncMessageBus(self.url, strict=strict), name))
 
     # Entities and messages
 
@@ -77,7 +82,7 @@ class LocalManagement:
         return bus.send_many(entity, list(bodies), **fields)
 
     def peek(self, entity: str, from_sequence: int, count: int) -> "Iterator[Message]":
-        """In pages, so that a long queue needs no memory for all of it."""
+        """Reads in pages, so that the memory does not grow with the backlog."""
         bus, left = self._bus(), count
         while page := bus.peek(entity, min(left, BATCH) if count else BATCH, from_sequence):
             yield from page
@@ -103,14 +108,14 @@ class LocalManagement:
 
         wanted = read_entity_file(file)
         if dry_run:
-            return plan_record(planned(self._here(), wanted))
+            return plan_record(planned(self._existing(), wanted))
         store = self._store()
         plan = planned(store.entities().wait(), wanted)
         declare_entities(store, plan)
         return plan_record(plan)
 
-    def _here(self) -> "list[EntityInfo]":
-        """What there is, read beside its owner; a store that is missing has nothing, and is not made."""
+    def _existing(self) -> "list[EntityInfo]":
+        """The entities, read beside the owner. A missing store has none and is not created."""
         from unibus.cli.connection.bus_option import store_url
 
         try:
@@ -127,7 +132,7 @@ class LocalManagement:
     # History
 
     def query(self, asked: Asked) -> "QueryResult":
-        """Also beside a process that owns the store."""
+        """Works beside a process that owns the store. All tables show the same moment."""
         from unibus.stores.query import query as made
         from unibus.stores.query.outside import OutsideStore
         from unibus.stores.seam.store import Store
@@ -236,7 +241,7 @@ class LocalTail:
         return found, len(events) == PAGE
 
     def follow(self) -> None:
-        return  # History is read from outside: there is nothing that reports what is new.
+        return  # `page` polls the store: it does not notify readers in other processes.
 
 
 class LocalResending:
@@ -250,7 +255,7 @@ class LocalResending:
         reader = OpenStoreReader(store)
         if target not in [each.name for each in reader.entities()]:
             raise EntityNotFound(f"there is no queue or subscription {target!r}")
-        # In the order of time, so those that come meanwhile are after these.
+        # In order of time, so messages that are stored meanwhile come after these and are not sent.
         total = len(reader.stored(channel, *begin))
         self.total = min(total, count or total)
         self._messages = islice(replayed(reader, channel, *begin), self.total)

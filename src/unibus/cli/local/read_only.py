@@ -1,7 +1,7 @@
-"""The store as commands see it that only look: beside a process that owns it, or where there is none.
+"""Opens a store for commands that only read it, with or without a process that owns it.
 
-They never become the owner of a store that can be read from outside: a program that starts at that very moment would be
-refused because somebody looked.
+A reader never takes the ownership of a store that can be read without it: a program that starts at that moment would
+get StoreBusy only because a command reads.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def looking(url: str) -> "Iterator[StoreReader]":
-    """A reader of the store, until the block is left."""
+def reading(url: str) -> "Iterator[StoreReader]":
+    """A reader of the store, closed when the block ends."""
     from unibus.stores.schemes import has_reader
 
     if has_reader(url):
@@ -26,7 +26,7 @@ def looking(url: str) -> "Iterator[StoreReader]":
             yield reader
     else:
         with _own_store(url) as reader:
-            aside("this store is read by its owner only: nobody else can open it meanwhile")
+            aside("only the owner can read this kind of store: no other process can open it until this command ends")
             yield reader
 
 
@@ -36,7 +36,7 @@ def _reader(url: str) -> "StoreReader":
     try:
         return open_reader(url)
     except StoreVersion:
-        # Of an older version, perhaps: whoever owns it brings it up to date. Of a newer one, and this says so again.
+        # An older version: opening the store as its owner migrates it. A newer version: this raises StoreVersion again.
         with _own_store(url):
             pass
         return open_reader(url)
@@ -52,7 +52,7 @@ def _own_store(url: str) -> "Iterator[StoreReader]":
 
 @contextlib.contextmanager
 def owning(url: str) -> "Iterator[Store]":
-    """The store itself, for those that change it. One that is missing is made."""
+    """The store itself, for commands that change it. Creates a missing store."""
     from unibus.bus.timers import ThreadTimers
     from unibus.clock import SYSTEM_CLOCK
     from unibus.stores.opening import open_store

@@ -1,4 +1,4 @@
-"""Receiving from a store that this process has opened: the bus itself, in the form of `management.Receiver`."""
+"""Receiving from a store that this process has opened: a `management.Receiver` on the bus."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -35,7 +35,8 @@ class LocalReceiver:
         async with contextlib.AsyncExitStack() as until:
             for message in held:
                 await until.enter_async_context(message)
-            # Left first, so that the messages find themselves settled, and none is abandoned because of our error.
+            # The last callback runs first: every message is settled when its own context ends. Otherwise an error here
+            # would abandon the messages, which counts as a delivery.
             until.push_async_callback(release_all, held)
             yield
 
@@ -60,14 +61,14 @@ def _mode(lock: bool) -> str:
 
 
 async def release_all(messages: "Iterable[Received]") -> None:
-    """Release what is not settled: as if it had not been received."""
-    on_their_way = []
+    """Releases what is not settled: the delivery is not counted."""
+    releases = []
     for message in messages:
         if not message.settled:
             try:
-                on_their_way.append(message.release())
+                releases.append(message.release())
             except LockLost:
-                # Its lock has ended, so that it is back already; the others still have to go.
+                # Its lock has expired, so the store has released it already. Continue with the others.
                 message.settled = True
-    for pending in on_their_way:
+    for pending in releases:
         await pending

@@ -1,4 +1,4 @@
-"""`unibus peek`: look at messages without taking them. Nothing changes: no lock, no count, no settlement."""
+"""`unibus peek`: show messages without receiving them: no lock, no delivery count, no settlement."""
 
 from typing import Annotated
 
@@ -13,17 +13,19 @@ from unibus.errors import EntityNotFound
 
 def peek(
     queue: Queue,
-    count: Annotated[int, typer.Option(min=0, help="How many; 0 for all there are.")] = 10,
-    from_sequence: Annotated[int, typer.Option("--from", min=0, metavar="SEQ", help="Begin at this sequence.")] = 0,
+    count: Annotated[int, typer.Option(min=0, help="Number of messages; 0 for all.")] = 10,
+    from_sequence: Annotated[
+        int, typer.Option("--from", min=0, metavar="SEQ", help="Start at this sequence number.")
+    ] = 0,
     dead_letters: DeadLetters = False,
-    raw: Annotated[bool, typer.Option("--raw", help="The bodies alone.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the bodies only.")] = False,
     url: Url = DEFAULT_STORE,
 ) -> ExitCode:
-    """Look at messages without taking them.
+    """Show messages without receiving them.
 
-    In the order of their sequence, and also those that are locked, scheduled or deferred.
+    In the order of their sequence numbers, with the messages that are locked, scheduled or deferred.
 
-    Exit code 3 if there is none.
+    Exit code 3 if there are no messages.
     """
     from unibus.cli.terminal.message_view import MessageView
 

@@ -1,6 +1,6 @@
 """`unibus purge`: remove all messages of a queue or subscription, or of its dead-letter queue.
 
-Ctrl-C is heard between two batches: what is reported has happened, and the same command goes on with the rest.
+Ctrl-C stops it between two batches: the reported count is exact, and the same command continues with the rest.
 """
 
 import sys
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 def purge(
     queue: Queue,
     dead_letters: DeadLetters = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed where no terminal is.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask for confirmation. Required without a terminal.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would happen.")] = False,
     url: Url = DEFAULT_STORE,
 ) -> ExitCode:
-    """Remove all messages of a queue or subscription. They cannot be brought back after that.
+    """Remove all messages of a queue or subscription. This cannot be undone.
 
-    Messages that are locked stay, and those that are sent meanwhile.
+    Locked messages stay, and so do messages that are sent while it runs.
 
-    Exit code 3 if there is none.
+    Exit code 3 if there are no messages.
     """
     entity = entity_name(queue, dead_letters)
     with managed(url) as bus:
@@ -50,7 +52,10 @@ def purge(
 
 def _ask(entity: str, total: int) -> None:
     if not (is_terminal() and sys.stdin.isatty()):
-        raise UsageError("a purge has to be confirmed", "--yes does it, --dry-run only reports what it would do")
+        raise UsageError(
+            "a purge needs a confirmation, and there is no terminal to ask at",
+            "add --yes to purge, or --dry-run to see what it would remove",
+        )
     typer.confirm(f"Remove {total:,} messages of {printable(entity)}?", abort=True)
 
 
@@ -65,7 +70,7 @@ def _run(found: Purging) -> "JobCounts":
     except KeyboardInterrupt:
         done, total = seen
         if is_terminal():
-            typer.echo(f"stopped after {done:,} of {total:,} messages; the same command goes on with the rest")
+            typer.echo(f"stopped after {done:,} of {total:,} messages; run the same command again to continue")
         else:
             write_json({"stopped": True, "done": done, "total": total})
             flush()

@@ -1,4 +1,4 @@
-"""`unibus query`: SQL over what a store holds. It only reads; the tables are in stores/query/tables.py."""
+"""`unibus query`: SQL over the messages and the history of a store. It only reads; see stores/query/tables.py."""
 
 import csv
 import io
@@ -26,30 +26,35 @@ NONE: Final = "–"
 STDIN: Final = "-"
 READABLE: Final = 20
 """Columns that are folded at fewer characters are hard to read."""
-SQL_HELP: Final = "A SELECT over messages, dead_letters, events and outgoing; - reads it from the input."
+SQL_HELP: Final = "A SELECT over messages, dead_letters, events and outgoing; - reads it from standard input."
 
 
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help=SQL_HELP, show_default=False)],
     parameters: Annotated[
-        list[str] | None, typer.Option("--param", "-p", metavar="VALUE", help="For the next ? in it. Repeat it.")
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="VALUE", help="The value of the next ? in it. May be repeated."),
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated, with a line of names.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, with a header line.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON Lines, also on a terminal.")] = False,
-    rows: Annotated[int, typer.Option(min=1, max=QUERY_ROWS_MAX, help="At most so many.")] = QUERY_ROWS_DEFAULT,
-    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after that.")] = QUERY_TIME_S_DEFAULT,
-    memory: Annotated[float, typer.Option(metavar="MB", help="Stop beyond that.")] = QUERY_MEMORY_MB_DEFAULT,
+    rows: Annotated[int, typer.Option(min=1, max=QUERY_ROWS_MAX, help="Maximum number of rows.")] = QUERY_ROWS_DEFAULT,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Stop the query after this time.")
+    ] = QUERY_TIME_S_DEFAULT,
+    memory: Annotated[
+        float, typer.Option(metavar="MB", help="Stop the query at this memory use.")
+    ] = QUERY_MEMORY_MB_DEFAULT,
     url: Url = DEFAULT_STORE,
 ) -> ExitCode:
-    """Ask with SQL what the store holds, and what happened in it.
+    """Query messages and history with SQL.
 
-    A table on a terminal, or lines for each row where that is too narrow; JSON Lines through a pipe. For instance:
-    unibus query "SELECT channel, status, count(*) FROM messages GROUP BY 1, 2"
+    Prints a table on a terminal, or a block for each row if the terminal is too narrow; JSON Lines to a pipe. For
+    example: unibus query "SELECT channel, status, count(*) FROM messages GROUP BY 1, 2"
 
-    Exit code 3 if there is no row.
+    Exit code 3 if there are no rows.
     """
     if as_csv and as_json:
-        raise UsageError("--csv and --json contradict each other", "choose one")
+        raise UsageError("--csv and --json exclude each other", "use one of them")
     text = sys.stdin.read() if sql == STDIN else sql
     with managed(url) as bus:
         result = bus.query(Asked(text, parameters or [], rows, time_limit, memory))
@@ -60,11 +65,11 @@ def query(
     elif result:
         _show(result)
     flush()
-    _tell_about(result, rows)
+    _report(result, rows)
     return ExitCode.OK if result else ExitCode.NOTHING_MATCHED
 
 
-def _tell_about(result: "QueryResult", rows: int) -> None:
+def _report(result: "QueryResult", rows: int) -> None:
     if result.truncated:
         typer.echo(f"there are more than {counted(rows, 'row')}; --rows shows more", err=True)
     else:
@@ -99,14 +104,14 @@ def _show(result: "QueryResult") -> None:
 
 
 def _table_width(result: "QueryResult") -> int:
-    """The width at which a table is readable: longer values than READABLE may be folded, shorter ones are not."""
+    """The width at which a table is readable: values longer than READABLE may be folded, shorter ones may not."""
     names = (len(name) for name in result.columns)
     longest = [max((len(_shown(row[place])) for row in result), default=0) for place in range(len(result.columns))]
     return sum(min(max(pair), READABLE) + 1 for pair in zip(names, longest, strict=True))
 
 
 def records(result: "QueryResult") -> "Text":
-    """Each row as lines of names and values, for rows that are wider than the terminal."""
+    """Each row as a block of names and values, for rows that are wider than the terminal."""
     from rich.text import Text
 
     shown = Text()

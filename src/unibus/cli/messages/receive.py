@@ -1,8 +1,11 @@
-"""`unibus receive`: take messages from a queue, show them, and settle them.
+"""`unibus receive`: receive messages from a queue, show them, and settle them.
 
-The order is what keeps messages from being lost: a message is completed only after its line was written and flushed.
-Whatever ends the command before that (Ctrl-C, a reader that went away, an error) gives the message back, uncounted. So
-a message may be shown twice, and none is lost; --delete turns that round.
+    receive a batch (locked) ──▶ write its lines ──▶ flush ──▶ complete the batch
+                                                 any failure ──▶ release it
+
+At least once: a message is completed only after its line was written and flushed. If the command ends before that
+(Ctrl-C, a closed pipe, an error), it releases the message and the delivery is not counted. So a message may be shown
+twice, but none is lost. With --delete it is at most once: the store removes a message before it is shown.
 """
 
 import contextlib
@@ -32,36 +35,41 @@ Take: TypeAlias = Callable[[int, float | None], Awaitable[Sequence[ShownMessage]
 class ReceiveOptions:
     queue: Queue
     count: Annotated[
-        int | None, typer.Option(min=0, show_default="1", help="How many; 0 for all there are. No limit with --follow.")
+        int | None, typer.Option(min=0, show_default="1", help="Number of messages; 0 for all. No limit with --follow.")
     ] = None
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="End when nothing came for so long.")] = 0.0
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Wait this long for a message before ending.")
+    ] = 0.0
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C.")] = False
     session: Annotated[
-        str | None, typer.Option(metavar="ID|next", help="The messages of one session; next: of one that is free.")
+        str | None, typer.Option(metavar="ID|next", help="The messages of one session; next: of the next free session.")
     ] = None
-    keep: Annotated[bool, typer.Option("--keep", "--peek-lock", help="Show them and give them back.")] = False
+    keep: Annotated[bool, typer.Option("--keep", "--peek-lock", help="Show the messages and release them.")] = False
     delete: Annotated[
-        bool, typer.Option("--delete", help="Remove them before they are shown: at most once instead of at least once.")
+        bool, typer.Option("--delete", help="Remove messages before showing them: at most once, not at least once.")
     ] = False
     dead_letters: DeadLetters = False
-    raw: Annotated[bool, typer.Option("--raw", help="The bodies alone.")] = False
+    raw: Annotated[bool, typer.Option("--raw", help="Print the bodies only.")] = False
     url: Url = DEFAULT_STORE
 
 
 @with_options(ReceiveOptions)
 def receive(options: ReceiveOptions) -> ExitCode:
-    """Receive messages: each is completed once it was shown.
+    """Receive messages, and complete each one after it was shown.
 
-    Exit code 3 if there was nothing. Ctrl-C gives back what was not shown.
+    Exit code 3 if there were no messages. Ctrl-C releases the messages that were not shown.
     """
     if options.keep and options.delete:
-        raise UsageError("--keep gives messages back, --delete removes them", "leave one of them out")
+        raise UsageError("--keep releases messages and --delete removes them", "use one of them")
     if options.keep and options.follow:
-        raise UsageError("--keep would hold every message until the end of --follow", "`unibus peek` only looks")
+        raise UsageError(
+            "--keep with --follow would lock every message until the end",
+            "leave one of them out; `unibus peek` shows messages without locking them",
+        )
     with managed(options.url) as bus:
         shown = until_signal(_receive(options, bus))
     if not shown:
-        aside(f"nothing to receive from {entity_name(options.queue, options.dead_letters)}")
+        aside(f"no messages to receive from {entity_name(options.queue, options.dead_letters)}")
     return ExitCode.OK if shown else ExitCode.NOTHING_MATCHED
 
 
@@ -74,9 +82,9 @@ async def _receive(options: ReceiveOptions, bus: Management) -> int:
     except EntityNotFound:
         raise not_found(options.queue, [each.name for each in bus.entities()]) from None
     except SessionRequired as error:
-        raise SessionRequired(error.what, "--session next takes one that is free") from None
+        raise SessionRequired(error.what, "add --session ID, or --session next for the next free session") from None
     except SessionNotAllowed as error:
-        raise SessionNotAllowed(error.what, "leave --session out") from None
+        raise SessionNotAllowed(error.what, "remove --session") from None
 
 
 class Reception:
@@ -105,7 +113,7 @@ class Reception:
             await self._next_sessions()
 
     async def _next_sessions(self) -> None:
-        """One session; with --follow one after the other, each until it has no more messages."""
+        """One session; with --follow one session after the other, each until it is empty."""
         follow = self._options.follow
         while self.shown < self._limit:
             async with self._session(None) as session:
@@ -134,7 +142,7 @@ class Reception:
                 if not messages:
                     return
                 if self._options.keep:
-                    # Renewed however slow the reader is, and released in the end.
+                    # The locks are renewed as long as a slow reader needs, and released at the end.
                     await until_end.enter_async_context(self._receiver.hold(messages))
                     self._show(messages)
                 else:
@@ -155,20 +163,20 @@ class Reception:
 
 @contextlib.contextmanager
 def renewed(session: ReceiverSession, every_s: float) -> Iterator[None]:
-    """Renew the lock on a session. In a thread, because a reader that does not read blocks the loop."""
-    over = threading.Event()
+    """Renews the lock on a session, in a thread: a reader that does not read the pipe blocks the event loop."""
+    ended = threading.Event()
 
     def renew() -> None:
-        while not over.wait(every_s):
+        while not ended.wait(every_s):
             try:
                 session.renew()
             except BusError:
-                return  # The next receive or settlement tells that the lock is lost.
+                return  # The next receive or settlement raises LockLost.
 
     thread = threading.Thread(target=renew, name="unibus-session-lock", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()

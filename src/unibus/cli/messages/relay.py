@@ -1,7 +1,7 @@
-"""`unibus relay`: store the messages that wait in the outbox of an application's own database.
+"""`unibus relay`: store the messages that wait in the outbox of an application's database.
 
-A bus relays its outboxes by itself. This is for doing it by hand, after a crash and without the application, or as a
-process of its own. Doing it twice has no second effect.
+A bus relays its own outboxes. This command is for the time after a crash, without the application, or for a separate
+relay process. It is idempotent: relaying twice stores each message once.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from unibus.errors import StoreBusy
 if TYPE_CHECKING:
     from unibus.bus.outbox.relay_route import Relayed
 
-LOOK_S: Final = 0.5
-"""How often --follow looks: nobody tells another process that there is something new."""
+POLL_S: Final = 0.5
+"""The polling interval of --follow: SQLite does not notify another process of new rows."""
 
 
 @dataclass(frozen=True)
 class RelayJob:
-    """What was asked for."""
+    """The options of one call."""
 
     file: str
     again: bool
@@ -37,22 +37,24 @@ class RelayJob:
 
 def relay(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The application's SQLite file.", show_default=False)],
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Also what the store has refused before.")] = False,
-    adopt: Annotated[bool, typer.Option("--adopt", help="Also what was meant for another store.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Retry transactions that the store has refused.")] = False,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Also relay transactions that belong to another store.")
+    ] = False,
     url: Url = DEFAULT_STORE,
 ) -> ExitCode:
-    """Store what waits in the outbox of an application's database.
+    """Store the messages that wait in an application's outbox.
 
-    Exit code 3 if nothing waits, 1 if the store refuses some of it. Each message is stored once, however often this is
-    done; with --adopt only if its own store had not relayed it yet.
+    Exit code 3 if no message waits, 1 if the store refuses some. Each message is stored once, however often this
+    command runs; with --adopt this holds only if its own store has not relayed it yet.
     """
     with managed(url) as bus:
         relayed = until_signal(_relay(bus, RelayJob(file, again, adopt, follow)))
     if relayed.elsewhere:
-        aside(f"{relayed.elsewhere} transactions wait for another store; --adopt takes them over")
+        aside(f"{relayed.elsewhere} transactions belong to another store; --adopt relays them to this one")
     if relayed.set_aside:
-        aside(f"{relayed.set_aside} transactions were refused; column `refused` of unibus_outbox says why")
+        aside(f"{relayed.set_aside} transactions were refused; the column `refused` of unibus_outbox has the reason")
         return ExitCode.FAILED
     return ExitCode.OK if relayed.batches else ExitCode.NOTHING_MATCHED
 
@@ -62,16 +64,16 @@ async def _relay(bus: Management, job: RelayJob) -> "Relayed":
         relayed = await relay_once(job.again, job.adopt)
         _show(job.file, relayed)
         while job.follow:
-            await asyncio.sleep(LOOK_S)
-            await _look(relay_once, job.file)
+            await asyncio.sleep(POLL_S)
+            await _poll(relay_once, job.file)
         return relayed
 
 
-async def _look(relay_once: Relay, file: str) -> None:
+async def _poll(relay_once: Relay, file: str) -> None:
     try:
         relayed = await relay_once(False, False)
     except StoreBusy as error:
-        aside(str(error))  # Until the process that holds it releases it.
+        aside(str(error))  # Another process holds the file: try again at the next poll.
     else:
         if relayed.batches:
             _show(file, relayed)

@@ -1,7 +1,7 @@
-"""`unibus replay`: what a channel has stored before, as far as history has it: to look at, or to be sent again.
+"""`unibus replay`: show the messages that history has of a channel, or send them again.
 
-Sending again needs the store, or its server; looking does not. What is sent again keeps its id and its key, so a queue
-that looks for duplicates drops what it knows, and that is counted.
+Showing reads beside the process that owns the store. Sending again needs to own the store, or its server. A message
+that is sent again keeps its id and its dedup key, so a queue with a dedup window rejects and counts the duplicates.
 """
 
 import sys
@@ -28,32 +28,36 @@ from unibus.errors import EntityNotFound, UsageError
 @dataclass(frozen=True)
 class ReplayOptions:
     channel: Queue
-    after: Annotated[int | None, typer.Option(min=0, metavar="SEQ", help="Those with a higher sequence.")] = None
-    since: Annotated[str | None, typer.Option(metavar="10m|TIME", help="Those from then on.")] = None
-    count: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 0
-    to: Annotated[str | None, typer.Option(metavar="QUEUE", help="Send them again, to this queue or topic.")] = None
-    yes: Annotated[bool, typer.Option("--yes", help="Send them without asking.")] = False
-    raw: Annotated[bool, typer.Option("--raw", help="The bodies alone.")] = False
+    after: Annotated[int | None, typer.Option(min=0, metavar="SEQ", help="Messages with a higher sequence number.")] = (
+        None
+    )
+    since: Annotated[str | None, typer.Option(metavar="10m|TIME", help="Messages from this time on.")] = None
+    count: Annotated[int, typer.Option(min=0, help="Maximum number of messages; 0 for all.")] = 0
+    to: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="Send the messages again, to this queue or topic.")
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", help="Send without asking for confirmation.")] = False
+    raw: Annotated[bool, typer.Option("--raw", help="Print the bodies only.")] = False
     url: Url = DEFAULT_STORE
 
     def begin(self) -> tuple[int, int]:
-        """A sequence, and an instant in nanoseconds."""
+        """Where to start: a sequence number, and an instant in nanoseconds."""
         if self.after is not None and self.since is not None:
-            raise UsageError("--after and --since are two beginnings", "leave one of them out")
+            raise UsageError("--after and --since exclude each other", "use one of them")
         since: datetime | None = None if self.since is None else moment_of("--since", self.since)
         return self.after or 0, 0 if since is None else round(since.timestamp() * 1e6) * 1_000
 
 
 @with_options(ReplayOptions)
 def replay(options: ReplayOptions) -> ExitCode:
-    """Show again what a channel has stored, or send it again.
+    """Show the past messages of a channel, or send them again.
 
-    History is kept for 7 days unless the store says otherwise.
+    History is kept for 7 days by default; the store may have another setting.
 
-    Exit code 3 if there is nothing.
+    Exit code 3 if there are no messages.
     """
     if options.raw and options.to is not None:
-        raise UsageError("--raw shows, --to sends", "leave one of them out")
+        raise UsageError("--raw is for showing messages and --to for sending them", "use one of them")
     begin = options.begin()
     with managed(options.url) as bus:
         try:
@@ -63,7 +67,7 @@ def replay(options: ReplayOptions) -> ExitCode:
             missing = options.to if options.to is not None and options.to not in names else options.channel
             raise not_found(missing, names) from None
     if not done:
-        aside(f"history has nothing of {options.channel} from there on")
+        aside(f"history has no messages of {options.channel} in that range")
     return ExitCode.OK if done else ExitCode.NOTHING_MATCHED
 
 
@@ -93,12 +97,12 @@ def _ask(options: ReplayOptions, question: str) -> None:
     if options.yes:
         return
     if not (is_terminal() and sys.stdin.isatty()):
-        raise UsageError("there is no terminal to ask for a confirmation", "--yes sends without asking")
+        raise UsageError("there is no terminal to ask for a confirmation", "add --yes to send without asking")
     typer.confirm(question, abort=True)
 
 
 def _run(resending: Resending, target: str) -> None:
-    """What was sent is reported in the end, also when an error or Ctrl-C is the end."""
+    """Reports the counts at the end, even after an error or Ctrl-C. Ctrl-C takes effect between two batches."""
     try:
         with bar() as progress:
             is_more = True
@@ -107,12 +111,12 @@ def _run(resending: Resending, target: str) -> None:
                     is_more = resending.send_next()
                 progress(resending.sent, resending.total)
     finally:
-        _tell(resending, target)
+        _report(resending, target)
 
 
-def _tell(resending: Resending, target: str) -> None:
+def _report(resending: Resending, target: str) -> None:
     if is_terminal():
-        known = f", {resending.duplicates:,} of them known there already" if resending.duplicates else ""
+        known = f", {resending.duplicates:,} of them rejected as duplicates" if resending.duplicates else ""
         typer.echo(f"{counted(resending.sent, 'message')} sent to {printable(target)}{known}")
     else:
         write_json({"entity": target, "sent": resending.sent, "duplicates": resending.duplicates})

@@ -1,6 +1,6 @@
-"""`unibus send`: one message, or one per line of the input. It makes the store and the queue if they are missing.
+"""`unibus send`: send one message, or one per line of the input. Creates the store and the queue if they are missing.
 
-What is told has happened: a message is counted when the store has answered for it, and Ctrl-C waits for that answer.
+The reported counts are exact: a message counts when the store has acknowledged it, and Ctrl-C waits for that.
 """
 
 import os
@@ -37,35 +37,35 @@ PROGRESS_S: Final = 0.1
 class SendOptions:
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue or a topic.", show_default=False)]
     body: Annotated[
-        str, typer.Argument(metavar="BODY", help="JSON if it is JSON, else text; - reads it from the input.")
+        str, typer.Argument(metavar="BODY", help="JSON if it is valid JSON, else text; - reads standard input.")
     ] = STDIN
     lines: Annotated[bool, typer.Option("--lines", help="One message per line of the input.")] = False
-    priority: Annotated[int | None, typer.Option(help="0 to 255, lower is more urgent.")] = None
-    session: Annotated[str | None, typer.Option(metavar="ID", help="The session it belongs to.")] = None
+    priority: Annotated[int | None, typer.Option(help="0 to 255; lower is more urgent.")] = None
+    session: Annotated[str | None, typer.Option(metavar="ID", help="The session of the message.")] = None
     dedup_key: Annotated[str | None, typer.Option(metavar="KEY", help="Store it only if the key is new.")] = None
-    delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Visible only after that time.")] = None
-    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Gone after that time.")] = None
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="May be given several times.")] = None
-    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="What it belongs to.")] = None
+    delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Make it visible after this time.")] = None
+    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Let it expire after this time.")] = None
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header. May be repeated.")] = None
+    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="The correlation id.")] = None
     durability: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="D1 survives the process, D2 a loss of power.")
+        str | None, typer.Option(metavar="LEVEL", help="D1 survives a crash of the process, D2 a power cut.")
     ] = None
     url: Url = DEFAULT_STORE
 
 
 @with_options(SendOptions)
 def send(options: SendOptions) -> None:
-    """Send a message; a queue that is missing is made.
+    """Send a message. A missing queue is created.
 
-    Text from the input loses the line end it closes with.
+    A line end at the end of text from standard input is removed.
 
-    With --lines empty lines are skipped; an error ends it, and the count tells how many lines were stored.
+    With --lines empty lines are skipped. An error ends the command, and the count says how many lines were stored.
     """
     _check(options)
     try:
         _send(options, _fields(options))
     except SessionRequired as error:
-        raise SessionRequired(error.what, "--session ID names its session") from None
+        raise SessionRequired(error.what, "add --session ID") from None
 
 
 def _send(options: SendOptions, fields: dict[str, object]) -> None:
@@ -81,13 +81,15 @@ def _send(options: SendOptions, fields: dict[str, object]) -> None:
 
 def _check(options: SendOptions) -> None:
     if options.lines and options.body != STDIN:
-        raise UsageError("--lines reads the input, and there is a BODY too", "leave one of them out")
+        raise UsageError("--lines reads standard input, but BODY is given, too", "use one of them")
     if options.lines and options.dedup_key is not None:
-        raise UsageError("--dedup-key with --lines would keep the first line only", "leave one of them out")
+        raise UsageError(
+            "--dedup-key with --lines would store the first line only: all lines have the same key", "use one of them"
+        )
 
 
 def _fields(options: SendOptions) -> dict[str, object]:
-    """What `bus.send` takes; only what was given."""
+    """The arguments of `bus.send`, only those that were given."""
     given: dict[str, object] = {
         "priority": options.priority,
         "session_id": options.session,
@@ -104,7 +106,7 @@ def _fields(options: SendOptions) -> dict[str, object]:
 def _header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"--header {text!r} is not NAME=TEXT", "for instance --header tenant=acme")
+        raise UsageError(f"--header {text!r} is not NAME=TEXT", "for example --header tenant=acme")
     return name, value
 
 
@@ -112,7 +114,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def body_of(data: bytes) -> object:
-    """JSON if it is JSON, else text, else the bytes themselves."""
+    """The decoded value if the data is JSON, else text, else the bytes."""
     try:
         return msgspec.json.decode(data)
     except (ValueError, RecursionError):
@@ -124,7 +126,7 @@ def body_of(data: bytes) -> object:
 
 
 def _input_body() -> object:
-    _invite()
+    _prompt()
     with awake(sys.stdin.buffer) as source:
         body = body_of(b"".join(iter(lambda: source.read1(CHUNK_BYTES), b"")))
     if isinstance(body, str):
@@ -132,19 +134,21 @@ def _input_body() -> object:
     return body
 
 
-def _invite() -> None:
+def _prompt() -> None:
     if sys.stdin.isatty():
         aside("reading from the terminal; Ctrl-D ends the input")
 
 
 def lines_of(source: InputSource) -> Iterator[list[bytes]]:
-    """What has come by now, in batches of whole lines: a slow input is sent at once, a fast one in few batches."""
+    """Batches of the whole lines that are available: a slow input is sent at once, a fast one in large batches."""
     rest = b""
     while chunk := source.read1(CHUNK_BYTES):
         *whole, rest = (rest + chunk).split(b"\n")
         yield from _batches(whole)
         if len(rest) > BODY_BYTES_MAX:
-            raise MessageTooLarge(f"a line of more than {BODY_BYTES_MAX} bytes", "send a reference")
+            raise MessageTooLarge(
+                f"a line has more than {BODY_BYTES_MAX} bytes", "store the data elsewhere and send a reference to it"
+            )
     yield from _batches([rest])
 
 
@@ -158,7 +162,7 @@ def _batches(lines: list[bytes]) -> Iterator[list[bytes]]:
 
 
 class Tally:
-    """What was sent so far. It is told at the end, also when an error or Ctrl-C is the end."""
+    """Counts what was sent. The counts are reported at the end, even after an error or Ctrl-C."""
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
@@ -166,22 +170,22 @@ class Tally:
         self._duplicates = 0
         self._last: SendResult | None = None
         self._live = sys.stderr.isatty()
-        self._due_s = 0.0
+        self._next_s = 0.0
 
     def add(self, results: "list[SendResult]") -> None:
         self._duplicates += sum(each.duplicate for each in results)
         self._sent += len(results)
         self._last = results[-1]
-        if self._live and time.monotonic() >= self._due_s:
-            self._due_s = time.monotonic() + PROGRESS_S
+        if self._live and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + PROGRESS_S
             typer.echo(f"\r{self._sent:,} sent", err=True, nl=False)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         if self._live and self._sent:
             typer.echo("\r\x1b[K", err=True, nl=False)
         level = "" if self._last is None else self._last.durability
         if is_terminal():
-            known = f", {self._duplicates:,} of them known already" if self._duplicates else ""
+            known = f", {self._duplicates:,} of them rejected as duplicates" if self._duplicates else ""
             typer.echo(f"{counted(self._sent, 'message')} sent to {printable(self._queue)}{known}  {level}".rstrip())
         else:
             last = 0 if self._last is None else self._last.sequence
@@ -191,7 +195,7 @@ class Tally:
 
 
 def _send_lines(bus: Management, queue: str, fields: dict[str, object]) -> None:
-    _invite()
+    _prompt()
     tally = Tally(queue)
     try:
         with awake(sys.stdin.buffer) as source:
@@ -199,7 +203,7 @@ def _send_lines(bus: Management, queue: str, fields: dict[str, object]) -> None:
                 with undisturbed():
                     tally.add(bus.send(queue, [body_of(line) for line in batch], fields))
     finally:
-        tally.tell()
+        tally.report()
 
 
 def _show(result: "SendResult", delay: float | None) -> None:
@@ -208,7 +212,7 @@ def _show(result: "SendResult", delay: float | None) -> None:
         write_json({name: getattr(result, name) for name in names})
         flush()
     elif result.duplicate:
-        typer.echo(f"known already, nothing was stored  {printable(result.entity)}  {result.id}")
+        typer.echo(f"duplicate, nothing was stored  {printable(result.entity)}  {result.id}")
     else:
         when = "" if delay is None else f"  visible in {delay:g} s"
         typer.echo(f"sent  {printable(result.entity)} #{result.sequence}  {result.id}  {result.durability}{when}")

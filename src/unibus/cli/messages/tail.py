@@ -1,6 +1,6 @@
-"""`unibus tail`: the last events of history, and with -f those that come, beside the process that owns the store.
+"""`unibus tail`: show the last events of history, and with -f the new ones, beside the process that owns the store.
 
-Nothing is missed while it is paused: events wait in history, and are read from where the reading stopped.
+No event is missed while it is paused: events stay in history, and reading continues at the same position.
 """
 
 import re
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from unibus.core.lifecycle.events import Event
 
 COUNT: Final = 10
-LOOK_AGAIN_S: Final = 0.1
+POLL_S: Final = 0.1
 PAUSES: Final = (" ", "p")
 
 
@@ -39,20 +39,25 @@ class TailOptions:
             show_default=False,
         ),
     ]
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue until Ctrl-C.")] = False
     count: Annotated[
         int | None,
-        typer.Option("-n", "--count", min=0, show_default=f"{COUNT}, all with --since", help="How many of the last."),
+        typer.Option(
+            "-n", "--count", min=0, show_default=f"{COUNT}, all with --since", help="Number of events, the newest."
+        ),
     ] = None
     kind: Annotated[
-        list[str] | None, typer.Option(metavar="KIND", help="Only these, for instance completed. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Only events of this kind, for example completed. May be repeated."),
     ] = None
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD=VALUE", help="Only where it is so, for instance message_id=…. May be repeated."),
+        typer.Option(
+            metavar="FIELD=VALUE", help="Only events with this value, for example message_id=…. May be repeated."
+        ),
     ] = None
     since: Annotated[
-        str | None, typer.Option(metavar="10m|TIME|SEQ", help="From then on, or after that number of history.")
+        str | None, typer.Option(metavar="10m|TIME|SEQ", help="From this time on, or after this number of history.")
     ] = None
     url: Url = DEFAULT_STORE
 
@@ -61,9 +66,9 @@ class TailOptions:
 def tail(options: TailOptions) -> ExitCode:
     """Show the last events of a channel's history, and follow it.
 
-    With -f on a terminal, space or p pauses and goes on, q ends.
+    With -f on a terminal, space or p pauses and continues, q ends.
 
-    Exit code 3 if there was nothing.
+    Exit code 3 if there were no events.
     """
     with managed(options.url) as bus:
         wanted = WantedEvents(options.channel, tuple(options.kind or ()), tuple(options.where or ()))
@@ -77,13 +82,13 @@ def tail(options: TailOptions) -> ExitCode:
 
 
 def _explain(bus: Management, options: TailOptions) -> None:
-    """Nothing there: was the name mistyped?"""
+    """Why there are no events: the channel does not exist, or history has none."""
     from unibus.core.topics.pattern import is_wildcard
 
     known = [each.name for each in bus.entities()]
     if not is_wildcard(options.channel) and options.channel not in known:
         raise not_found(options.channel, known)
-    aside("history has no such events; it is kept for a time only")
+    aside("history has no such events; it keeps events for a limited time")
 
 
 # Showing
@@ -114,7 +119,7 @@ class Tailing:
             self._source.begin(0, round(moment_of("--since", text).timestamp() * 1e6))
 
     def _show_page(self) -> bool:
-        """What has come since. True if there may be more at once."""
+        """Shows the next page. Returns True if more events may exist already."""
         events, is_more = self._source.page()
         if self._options.since is not None and self._options.count is not None and not self._options.follow:
             left = self._options.count - self.shown
@@ -125,7 +130,7 @@ class Tailing:
     def follow(self) -> None:
         self._source.follow()
         with keyboard() as keys:
-            if keys.are_there:
+            if keys.is_available:
                 aside("following; space pauses, q ends")
             key = ""
             while key != "q":
@@ -134,12 +139,12 @@ class Tailing:
                     continue
                 more = self._show_page()
                 check_reader()
-                key = keys.wait(0 if more else LOOK_AGAIN_S)
+                key = keys.wait(0 if more else POLL_S)
 
     def _pause(self, keys: Keys) -> str:
-        """The key that ended the pause, or nothing if it was the one for that."""
-        aside("paused; space goes on")
-        while (key := keys.wait(LOOK_AGAIN_S * 10)) not in (*PAUSES, "q"):
+        """Waits for the key that ends the pause. Returns "q", or "" to continue."""
+        aside("paused; space continues")
+        while (key := keys.wait(POLL_S * 10)) not in (*PAUSES, "q"):
             pass
         return "" if key in PAUSES else key
 

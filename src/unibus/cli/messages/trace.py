@@ -1,4 +1,4 @@
-"""`unibus trace`: where one message went, as a tree of the places it was in, with what happened there and when."""
+"""`unibus trace`: the path of one message, as a tree of the entities it was in, with the events in each."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
@@ -31,11 +31,11 @@ def trace(
     message_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a message.", show_default=False)],
     url: Url = DEFAULT_STORE,
 ) -> ExitCode:
-    """Show what happened to a message, in all the places where it was.
+    """Show what happened to a message, in every entity it passed.
 
-    Through a pipe it is one JSON line for each event.
+    To a pipe it writes one JSON line for each event.
 
-    Exit code 3 if history has nothing of that id.
+    Exit code 3 if history has no event with that id.
     """
     with managed(url) as bus:
         found = bus.trace(message_id)
@@ -61,7 +61,7 @@ def _draw(found: "MessageTrace") -> None:
 
 
 def tree_of(found: "MessageTrace") -> "Tree":
-    """The date once, above; then the time of the day, and how long after the beginning."""
+    """The date once in the title; each line has the time of day, and the time since the first event."""
     from rich.text import Text
     from rich.tree import Tree
 
@@ -110,7 +110,7 @@ def _line(step: "TraceStep", began: datetime) -> "Text":
 
 
 def elapsed(passed: timedelta) -> str:
-    """Since the beginning, in a unit that keeps it short."""
+    """The time since the first event, in a unit that keeps it short."""
     seconds = passed.total_seconds()
     if seconds < 1:
         return f"+{seconds * 1_000:.0f} ms"

@@ -1,6 +1,6 @@
-"""`unibus pipeline generate`: history that never happened, to try the pipeline on.
+"""`unibus pipeline generate`: synthetic history to try the pipeline with.
 
-Everything follows from the seed, so that two people who use the same one talk about the same messages.
+The seed determines everything, so that two runs with the same seed have the same messages.
 """
 
 import signal
@@ -16,7 +16,7 @@ from unibus.cli.terminal.folders import check_can_write
 from unibus.cli.terminal.moments import moment_of
 from unibus.cli.terminal.output import flush, is_terminal, write_json
 from unibus.cli.terminal.progress import bar
-from unibus.cli.terminal.report import tell
+from unibus.cli.terminal.report import print_error
 from unibus.counting import counted
 from unibus.stores.files.local_folder import local_folder
 
@@ -28,18 +28,20 @@ START: Final = "2026-01-05T00:00+00:00"
 
 
 def generate(
-    messages: Annotated[int, typer.Option(min=1, metavar="N", help="How many messages are sent.")],
-    out: Annotated[str, typer.Option(metavar="DIR", help="Where: each domain becomes a capture directory there.")],
-    domains: Annotated[int, typer.Option(min=1, metavar="N", help="How many domains there are.")] = 3,
-    channels: Annotated[int, typer.Option(min=1, metavar="N", help="Queues and topics of each domain.")] = 50,
-    hours: Annotated[float, typer.Option(metavar="H", help="How long it took, at most ten years.")] = 24.0,
+    messages: Annotated[int, typer.Option(min=1, metavar="N", help="Number of messages.")],
+    out: Annotated[str, typer.Option(metavar="DIR", help="The folder to write: one capture directory per domain.")],
+    domains: Annotated[int, typer.Option(min=1, metavar="N", help="Number of domains.")] = 3,
+    channels: Annotated[int, typer.Option(min=1, metavar="N", help="Number of queues and topics per domain.")] = 50,
+    hours: Annotated[float, typer.Option(metavar="H", help="The time span of the history, at most ten years.")] = 24.0,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same history.")] = 1,
-    bodies: Annotated[bool, typer.Option("--bodies", help="Write bodies too.")] = False,
-    start: Annotated[str, typer.Option(metavar="TIME", help="When it began, in UTC, or how long ago: 24h.")] = START,
+    bodies: Annotated[bool, typer.Option("--bodies", help="Write bodies, too.")] = False,
+    start: Annotated[
+        str, typer.Option(metavar="TIME", help="The start of the history, in UTC, or how long ago: 24h.")
+    ] = START,
 ) -> None:
-    """Make synthetic history: queues and topics, retries, dead letters, sessions, traces over several domains.
+    """Generate synthetic history: retries, dead-lettered messages, sessions, traces over several domains.
 
-    For trials: `unibus pipeline generate --messages 100000 --out DIR`, then `unibus pipeline run --once --from DIR`.
+    For example: `unibus pipeline generate --messages 100000 --out DIR`, then `unibus pipeline run --once --from DIR`.
     """
     began = moment_of("--start", start, zone=UTC)
     with extras():
@@ -52,22 +54,22 @@ def generate(
         with bar() as progress:
             made = make(out, plan, progress)
     except KeyboardInterrupt:
-        _tell_half(out, plan)
+        _report_incomplete(out, plan)
         raise typer.Exit(128 + signal.SIGINT) from None
-    _tell(made, out)
+    _report(made, out)
 
 
-def _tell_half(out: str, plan: "WorldPlan") -> None:
-    """What is there looks like a whole history to everybody else."""
+def _report_incomplete(out: str, plan: "WorldPlan") -> None:
+    """Warns, because a part of a history looks like a complete one to all other commands."""
     from unibus.capture.manifest import Manifest, is_capture
     from unibus.pipeline.generator.world import domain_name
 
     named = [str(Path(out) / domain_name(plan, number)) for number in range(plan.domains)]
     folders = [folder for folder in named if is_capture(folder)]
     events = sum(Manifest.load(folder).last for folder in folders)
-    tell(
-        f"ended before it was done: {counted(events, 'event is', 'events are')} in {_directories(folders, out)}",
-        "that is a part of the history; remove it before you generate there again",
+    print_error(
+        f"stopped before the end: {counted(events, 'event is', 'events are')} in {_directories(folders, out)}",
+        "this history is incomplete; remove it before you generate into the same folder again",
     )
 
 
@@ -75,7 +77,7 @@ def _directories(folders: Sequence[str], out: str) -> str:
     return f"{counted(len(folders), 'capture directory', 'capture directories')} in {out}"
 
 
-def _tell(made: "Generated", out: str) -> None:
+def _report(made: "Generated", out: str) -> None:
     if is_terminal():
         where = _directories(made.folders, out)
         counts = f"{counted(made.messages, 'message')}, {counted(made.events, 'event')}"

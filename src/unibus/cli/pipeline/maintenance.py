@@ -1,4 +1,4 @@
-"""`unibus pipeline rebuild`, `compact` and `vacuum`: keeping a lake in order. What takes something away asks first."""
+"""`unibus pipeline rebuild`, `compact` and `vacuum`: maintenance of a lake. Commands that remove data ask first."""
 
 import math
 import sys
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unibus.cli.pipeline.options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, Yes, extras, open_lake
-from unibus.cli.pipeline.run import MAX_EVENTS_DEFAULT, Bad, Source, progress, tell_batch
+from unibus.cli.pipeline.run import MAX_EVENTS_DEFAULT, Bad, Source, progress, report_batch
 from unibus.cli.pipeline.sources import opened_sources
 from unibus.cli.terminal.durations import seconds_of
 from unibus.cli.terminal.options import with_options
@@ -34,16 +34,20 @@ class RebuildOptions:
     bad: Bad = "quarantine"
     forget: Annotated[
         list[str] | None,
-        typer.Option(metavar="DOMAIN", help="Lose what the lake has of a bus whose history is no more. Repeat it."),
+        typer.Option(
+            metavar="DOMAIN", help="Drop the rows of a domain whose history no longer exists. May be repeated."
+        ),
     ] = None
-    max_events: Annotated[int, typer.Option(min=1, metavar="N", help="Of one batch.")] = MAX_EVENTS_DEFAULT
+    max_events: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of events in one batch.")] = (
+        MAX_EVENTS_DEFAULT
+    )
 
 
 @with_options(RebuildOptions)
 def rebuild(options: RebuildOptions) -> None:
-    """Make all tables anew from the segments, beside the old ones, and then exchange them.
+    """Rebuild all tables from the segments, beside the old ones, and then replace them.
 
-    What the segments do not have any more is not in the new tables. Ended before its end, it changes nothing.
+    Rows whose segments no longer exist are not in the new tables. If it is interrupted, nothing changes.
     """
     lake = open_lake(options.lake)
     with extras():
@@ -51,7 +55,7 @@ def rebuild(options: RebuildOptions) -> None:
         from unibus.pipeline.rebuild import rebuild as rebuilt
     with opened_sources(options.lake, options.source) as sources:
         check_all_there(lake, sources, options.forget or ())
-        _ask(f"Make all tables of {options.lake} anew, from what the segments still have?", options.yes)
+        _ask(f"Rebuild all tables of {options.lake} from the segments that still exist?", options.yes)
         where = Where(options.master, options.connect)
 
         def make_all() -> int:
@@ -66,28 +70,28 @@ def rebuild(options: RebuildOptions) -> None:
                     progress=step,
                     forget=options.forget or (),
                 )
-                return sum(map(_told, found))
+                return sum(map(_report_one, found))
 
         made = again_if_lost(make_all)
-    tell_rebuilt(made, lake.done())
+    report_rebuilt(made, lake.done())
 
 
 def again_if_lost(make_all: "Callable[[], int]") -> int:
-    """Once more with another Spark, where the first one ended. Nothing of a rebuild counts before its end."""
+    """Runs it again with a new Spark if the first one ended. A rebuild has no effect before its end."""
     try:
         return make_all()
     except SparkLost as error:
-        typer.secho(f"warning: {error.what}; another one is started, and begins again", fg="yellow", err=True)
+        typer.secho(f"warning: {error.what}; a new one is started, and the rebuild begins again", fg="yellow", err=True)
     return make_all()
 
 
-def _told(result: "BatchResult") -> int:
-    tell_batch(result)
+def _report_one(result: "BatchResult") -> int:
+    report_batch(result)
     return 1
 
 
-def tell_rebuilt(made: int, last: int) -> None:
-    """Batches of the new tables were counted from 1; the lake counts on, since no number is used twice."""
+def report_rebuilt(made: int, last: int) -> None:
+    """`made` batches were numbered from 1 in the new tables; `last` is the lake's own number, which never repeats."""
     if is_terminal():
         typer.echo(f"rebuilt in {counted(made, 'batch', 'batches')}; the lake is at batch {last:,} now")
         return
@@ -96,7 +100,7 @@ def tell_rebuilt(made: int, last: int) -> None:
 
 
 def compact(lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
-    """Put many small files into few, and what can be added up into one row. Nobody who reads sees another result."""
+    """Merge small files, and rows that can be added up. The results of queries do not change."""
     found = open_lake(lake)
     with extras():
         from unibus.pipeline.upkeep import compact as compacted
@@ -114,17 +118,18 @@ def vacuum(
     older: Annotated[
         str,
         typer.Option(
-            metavar="TIME", help="Files that have not counted for so long, in whole hours: a reader may have them open."
+            metavar="TIME",
+            help="Remove files that are unused for this time, in whole hours: a reader may still have them open.",
         ),
     ] = "24h",
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="TABLE=TIME", help="Forget older rows of a table first: messages=90d. Repeat it."),
+        typer.Option(metavar="TABLE=TIME", help="Remove older rows of a table first: messages=90d. May be repeated."),
     ] = None,
     yes: Yes = False,
     lake: LakeDir = Path(DEFAULT_LAKE),
 ) -> None:
-    """Remove files that no table names any more; with --keep also rows that are older than that."""
+    """Remove files that no table uses; with --keep also rows that are older."""
     hours = math.ceil(seconds_of("--older", older) / 3_600)
     kept = dict(_kept(each) for each in keep or ())
     found = open_lake(lake)
@@ -132,25 +137,25 @@ def vacuum(
         from unibus.pipeline.upkeep import retain
         from unibus.pipeline.upkeep import vacuum as vacuumed
     what = f" and rows: {', '.join(keep)}" if keep else ""
-    _ask(f"Remove files of {lake} that have not counted for {_hours(hours)}{what}?", yes)
+    _ask(f"Remove files of {lake} that are unused for {_hours(hours)}{what}?", yes)
     with undisturbed():
-        forgotten = retain(found, kept, time.time_ns() // 1_000) if kept else {}
+        removed = retain(found, kept, time.time_ns() // 1_000) if kept else {}
         gone = vacuumed(found, hours)
-    _tell("removed", {"files": len(gone), **{f"rows of {name}": count for name, count in forgotten.items()}})
+    _report("removed", {"files": len(gone), **{f"rows of {name}": count for name, count in removed.items()}})
 
 
 def _hours(count: int) -> str:
-    return "a whole hour (the shortest there is)" if count == 1 else f"{count:,} whole hours"
+    return "one whole hour (the minimum)" if count == 1 else f"{count:,} whole hours"
 
 
 def _kept(text: str) -> tuple[str, int]:
     table, equals, how_long = text.partition("=")
     if not equals:
-        raise UsageError(f"--keep {text!r} is not TABLE=TIME", "for instance --keep messages=90d")
+        raise UsageError(f"--keep {text!r} is not TABLE=TIME", "for example --keep messages=90d")
     return table, round(seconds_of("--keep", how_long) * 1e6)
 
 
-def _tell(what: str, counts: dict[str, int]) -> None:
+def _report(what: str, counts: dict[str, int]) -> None:
     if is_terminal():
         typer.echo(f"{what}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
         return
@@ -163,5 +168,5 @@ def _ask(question: str, yes: bool) -> None:
         aside(question.replace("?", ""))
         return
     if not (is_terminal() and sys.stdin.isatty()):
-        raise UsageError("there is no terminal to ask for a confirmation", "--yes does it without asking")
+        raise UsageError("there is no terminal to ask for a confirmation", "add --yes to run without asking")
     typer.confirm(question, abort=True)

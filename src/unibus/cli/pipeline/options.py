@@ -1,4 +1,4 @@
-"""Where the lake is, and which Spark is asked: options that all commands of the pipeline share."""
+"""The options that the commands of the pipeline share: which lake, and which Spark."""
 
 import contextlib
 import importlib.util
@@ -25,7 +25,7 @@ EXTRA_HINT: Final = "pip install 'unibus[pipeline]'"
 
 
 def _lake_path(given: Path) -> Path:
-    """Before any command runs: what is no folder is refused, and nothing was made."""
+    """Rejects what is not a folder before any command runs, so that nothing was created."""
     return Path(local_folder(given, "a lake"))
 
 
@@ -43,21 +43,21 @@ Connect: TypeAlias = Annotated[
     str | None,
     typer.Option("--connect", envvar="UNIBUS_SPARK_CONNECT", metavar="sc://…", help="A Spark Connect server."),
 ]
-Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="At most so many rows.")]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="JSON Lines, also on a terminal.")]
-Csv: TypeAlias = Annotated[bool, typer.Option("--csv", help="Comma-separated, with a line of names.")]
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Maximum number of rows.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="JSON Lines, even on a terminal.")]
+Csv: TypeAlias = Annotated[bool, typer.Option("--csv", help="Comma-separated values, with a header line.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @dataclass(frozen=True)
 class Where:
-    """Which Spark works. `quick`: it is asked once, so it need not be compiled well."""
+    """Which Spark to use: a master, or a Spark Connect server."""
 
     master: str | None = None
     connect: str | None = None
 
     def session(self, lake: Path, quick: bool = False) -> "Session":
-        """One line, and no traceback, where something is missing."""
+        """Starts or connects to Spark. `quick`: for one query only, so Spark need not optimise its compiled code."""
         from unibus.pipeline.session import open_session
 
         _check_log()
@@ -66,7 +66,7 @@ class Where:
             return open_session(self.master, self._with_token(lake), quick=quick)
 
     def _with_token(self, lake: Path) -> str | None:
-        """The server of this very lake asks for a token, which stands in its folder."""
+        """The server of this lake requires a token, which is in the folder of the lake."""
         from unibus.pipeline.serving.client import address_of
 
         address = address_of(lake)
@@ -79,7 +79,7 @@ class Where:
 
 @contextlib.contextmanager
 def extras() -> Iterator[None]:
-    """What is not installed is a matter of how the command is called, and told in one line."""
+    """Turns a missing package into a UsageError with the command that installs it."""
     try:
         yield
     except ExtraMissing as error:
@@ -89,7 +89,7 @@ def extras() -> Iterator[None]:
 
 
 def open_lake(path: Path, makes: bool = False) -> "Lake":
-    """StoreUnavailable where there is none, unless the command `makes` it, and where none can be made."""
+    """Raises StoreUnavailable if there is no lake, unless the command creates it (`makes`), or if it cannot."""
     with extras():
         from unibus.pipeline.lake import Lake
 
@@ -102,15 +102,17 @@ def open_lake(path: Path, makes: bool = False) -> "Lake":
 
 def no_lake(path: Path) -> BusError:
     if path.exists():
-        return StoreUnavailable(f"{path} is no lake", "`unibus pipeline run --once` makes one; --lake names another")
+        return StoreUnavailable(
+            f"{path} is not a lake", "`unibus pipeline run --once` creates one; --lake names another"
+        )
     return StoreUnavailable(
-        f"there is no lake {path}",
-        "`unibus pipeline run --once` makes it; --lake or UNIBUS_LAKE names another",
+        f"lake {path} does not exist",
+        "`unibus pipeline run --once` creates it; --lake or UNIBUS_LAKE names another",
     )
 
 
 def needs_pipeline() -> None:
-    """Early: before a lake is made or a question asked."""
+    """Raises UsageError if a package is missing, before a lake is created or a confirmation requested."""
     _check_log()
     for name in ("pyarrow", "deltalake", "pyspark"):
         if importlib.util.find_spec(name) is None:
@@ -118,13 +120,13 @@ def needs_pipeline() -> None:
 
 
 def _check_log() -> None:
-    """Before Spark is started: what it has to say would go nowhere."""
+    """Raises UsageError if the log file is not writable, before Spark starts: its log would be lost."""
     path = os.environ.get("UNIBUS_SPARK_LOG")
     if path:
         try:
             open(path, "ab").close()
         except OSError as error:
             raise UsageError(
-                f"UNIBUS_SPARK_LOG is {path}, which cannot be written: {error.strerror}",
+                f"UNIBUS_SPARK_LOG is {path}, which is not writable: {error.strerror}",
                 "name another file, or unset it",
             ) from error

@@ -1,6 +1,6 @@
-"""`unibus pipeline`: everything that crossed a bus, on Spark. Its commands are in pipeline_*.py.
+"""`unibus pipeline`: analytics over the whole history of a bus, on Spark. Its commands are in this folder.
 
-Nothing of Spark, Arrow or Delta is imported until a command needs it: they are extras, and take seconds.
+Spark, Arrow and Delta are imported only when a command needs them: they are extras, and take seconds.
 """
 
 import typer
@@ -12,9 +12,7 @@ from unibus.cli.pipeline.run import run
 from unibus.cli.pipeline.serve import serve
 from unibus.cli.pipeline.status import status
 
-pipeline = typer.Typer(
-    name="pipeline", help="What happened on the bus, over minutes or years: reports and SQL on Spark."
-)
+pipeline = typer.Typer(name="pipeline", help="Analyse the history of the bus with Spark: reports and SQL.")
 
 
 @pipeline.callback(invoke_without_command=True)

@@ -1,6 +1,6 @@
-"""`unibus pipeline report`, `sql` and `trace`: questions to the lake.
+"""`unibus pipeline report`, `sql` and `trace`: queries of the lake.
 
-A server that runs for the lake answers at once; else Spark is started for the one question. A trace needs none.
+A running server of the lake answers at once; without one, Spark is started for the query. A trace needs no Spark.
 """
 
 import enum
@@ -39,7 +39,7 @@ STDIN: Final = "-"
 UNREAD_SHOWN: Final = 5
 SQL_HELP: Final = (
     "A SELECT over messages, channel_minute, latency_hist, failures, traces, quarantine, channels, batches, events and "
-    "bodies; - reads it from the input."
+    "bodies; - reads it from standard input."
 )
 
 
@@ -53,16 +53,17 @@ class Report(enum.StrEnum):
 
 @dataclass(frozen=True)
 class ReportOptions:
-    what: Annotated[Report | None, typer.Argument(metavar="WHAT", help="What it is about.", show_default=False)] = None
+    what: Annotated[
+        Report | None,
+        typer.Argument(metavar="WHAT", help="channels, latency, failures, stuck or consumers.", show_default=False),
+    ] = None
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="1h|TIME", help="From then on, in UTC; for stuck: nothing has happened to it since. Default: all."
+            metavar="1h|TIME", help="From this time on, in UTC; stuck: messages without an event since. Default: all."
         ),
     ] = None
-    channel: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Only these channels; * stands for anything.")
-    ] = None
+    channel: Annotated[str | None, typer.Option(metavar="PATTERN", help="Only these channels; * is a wildcard.")] = None
     limit: Limit = REPORT_ROWS
     as_json: Json = False
     as_csv: Csv = False
@@ -73,22 +74,22 @@ class ReportOptions:
 
 @with_options(ReportOptions)
 def report(options: ReportOptions) -> ExitCode:
-    """Tell what happened: channels, latency, failures, stuck messages, consumers.
+    """Show a report: channels, latency, failures, stuck messages or consumers.
 
-    A table with plots on a terminal, JSON Lines through a pipe.
+    Prints a table with plots on a terminal, JSON Lines to a pipe.
 
-    Exit code 3 if there is nothing to tell.
+    Exit code 3 if there are no rows.
     """
     from unibus.cli.pipeline.view import show
 
     if options.what is None:
-        raise UsageError("which report?", f"there are {', '.join(Report)}")
+        raise UsageError("no report is given", f"use one of {', '.join(Report)}")
     _not_both(options.as_json, options.as_csv)
     since_us = None if options.since is None else round(moment_of("--since", options.since, zone=UTC).timestamp() * 1e6)
     request = ReportRequest(options.what.value, since_us, options.channel, options.limit)
     answer = asked(options.lake, request, Where(options.master, options.connect))
     if not answer.rows:
-        aside("nothing of that is in the lake" + ("; a wider --since, or another --channel?" if since_us else ""))
+        aside("the lake has no such rows" + ("; try an earlier --since, or another --channel" if since_us else ""))
     return show(answer, options.as_json, options.as_csv, options.limit)
 
 
@@ -96,7 +97,9 @@ def report(options: ReportOptions) -> ExitCode:
 class SqlOptions:
     sql: Annotated[str, typer.Argument(metavar="SQL", help=SQL_HELP, show_default=False)]
     limit: Limit = SQL_ROWS
-    time_limit: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Stop after that.")] = SQL_TIME_S
+    time_limit: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Stop the query after this time.")] = (
+        SQL_TIME_S
+    )
     as_json: Json = False
     as_csv: Csv = False
     lake: LakeDir = Path(DEFAULT_LAKE)
@@ -106,18 +109,18 @@ class SqlOptions:
 
 @with_options(SqlOptions)
 def sql(options: SqlOptions) -> ExitCode:
-    """Ask the lake with a SELECT of Spark SQL.
+    """Query the lake with Spark SQL.
 
-    For instance: unibus pipeline sql "SELECT outcome, count(*) FROM messages GROUP BY 1"
+    For example: unibus pipeline sql "SELECT outcome, count(*) FROM messages GROUP BY 1"
 
-    Exit code 3 if there is no row.
+    Exit code 3 if there are no rows.
     """
     from unibus.cli.pipeline.view import show
     from unibus.pipeline.reports.sql_text import wrapped
 
     _not_both(options.as_json, options.as_csv)
     text = sys.stdin.read() if options.sql == STDIN else options.sql
-    wrapped(text, 1)  # What is no SELECT is told before Spark is started for it.
+    wrapped(text, 1)  # Rejects what is not a SELECT before Spark is started for it.
     request = ReportRequest("sql", limit=options.limit, text=text, time_s=options.time_limit)
     answer = asked(options.lake, request, Where(options.master, options.connect))
     return show(answer, options.as_json, options.as_csv, options.limit)
@@ -125,11 +128,11 @@ def sql(options: SqlOptions) -> ExitCode:
 
 def _not_both(as_json: bool, as_csv: bool) -> None:
     if as_json and as_csv:
-        raise UsageError("--csv and --json contradict each other", "choose one")
+        raise UsageError("--csv and --json exclude each other", "use one of them")
 
 
 def asked(path: Path, request: ReportRequest, where: Where) -> "Answer":
-    """By the server, if one is there and no other Spark was named."""
+    """Answered by the server of the lake if one runs and no other Spark was named."""
     reply = _of_server(path, request) if where == Where() else None
     if reply is not None and reply.answer is not None:
         return reply.answer
@@ -142,7 +145,7 @@ def asked(path: Path, request: ReportRequest, where: Where) -> "Answer":
     try:
         return answer(spark, lake, request)
     except SparkLost as error:
-        aside(f"{error.what}; the question is asked again")
+        aside(f"{error.what}; the query runs again")
         return answer(where.session(path, quick=True), lake, request)
 
 
@@ -154,12 +157,12 @@ def _of_server(path: Path, request: ReportRequest) -> Reply | None:
     reply = ask(path, request)
     if reply is None:
         if address_of(path) is not None:
-            aside("the server that was here is gone")
+            aside("the server of this lake no longer runs")
         return None
     if reply.refusal is not None:
         error = reply.refusal.as_error()
         if isinstance(error, SparkLost):
-            aside("the Spark of the server that was here has ended")
+            aside("the Spark of this lake's server has ended")
             return None
         raise error
     return reply
@@ -167,19 +170,20 @@ def _of_server(path: Path, request: ReportRequest) -> Reply | None:
 
 def trace(
     id: Annotated[
-        str, typer.Argument(metavar="ID", help="Of a message, or a correlation id, or a trace id.", show_default=False)
+        str, typer.Argument(metavar="ID", help="A message id, a correlation id or a trace id.", show_default=False)
     ],
     source: Annotated[
-        list[str] | None, typer.Option("--from", metavar="WHERE", help="Only there, instead of where the lake reads.")
+        list[str] | None,
+        typer.Option("--from", metavar="WHERE", help="Only this source, instead of the sources of the lake."),
     ] = None,
     as_json: Json = False,
     lake: LakeDir = Path(DEFAULT_LAKE),
 ) -> ExitCode:
-    """Show the way of a message, or of all messages of one trace, over channels and domains.
+    """Show the path of a message, or of all messages of a trace, over channels and domains.
 
-    Through a pipe it is one JSON line for each event.
+    To a pipe it writes one JSON line for each event.
 
-    Exit code 3 if no segment has it.
+    Exit code 3 if no segment has an event of it.
     """
     from unibus.cli.pipeline.trace import show_found
 
@@ -188,8 +192,8 @@ def trace(
         typer.echo(_about_unread(found.unread), err=True)
     if not found.events:
         raise MessageNotFound(
-            f"no segment has anything of {id!r}",
-            "is the id whole? What the capture does not have yet is not found here",
+            f"no segment has an event of {id!r}",
+            "check that the id is complete; events that are not captured yet are not found",
         )
     show_found(found, as_json)
     return ExitCode.OK
@@ -212,7 +216,7 @@ def _found(path: Path, id: str, source: list[str] | None) -> FoundEvents:
         if reply is not None and reply.found is not None:
             return reply.found
     if not source and path != Path(DEFAULT_LAKE):
-        open_lake(path)  # A name that was mistyped is told, and not answered out of whatever is here.
+        open_lake(path)  # A mistyped name is an error, not a search in the default capture.
     with extras():
         from unibus.pipeline.reports.tracing import find_events
     with opened_sources(path, source, keep_damaged=True) as sources:

@@ -1,7 +1,7 @@
-"""`unibus pipeline run`: brings the tables up to date, once or again and again.
+"""`unibus pipeline run`: bring the tables up to date, once or continuously.
 
-A batch is made as a whole or not at all, so it may be ended anywhere. Ctrl-C still lets the batch that is being made
-come to its end first, since making it again costs what it cost.
+A batch is atomic, so the command can be killed at any moment. Ctrl-C nevertheless lets the current batch finish,
+because the next run would have to repeat its work.
 """
 
 import contextlib
@@ -40,40 +40,44 @@ Source = Annotated[
     typer.Option(
         "--from",
         metavar="WHERE",
-        help="A capture directory, a folder of them, or a store: sqlite:///bus.db. Repeat it. Default: as before.",
+        help="A capture directory, a folder of them, or a store: sqlite:///bus.db. May be repeated. "
+        "Default: the sources of the run before.",
     ),
 ]
 Bad = Annotated[
     Literal["quarantine", "fail"],
     typer.Option(
-        help="A damaged segment is left out and named in the table quarantine, and a damaged source is set aside; "
-        "or either ends the run."
+        help="quarantine: list a damaged segment in the table quarantine, and set a damaged source aside; "
+        "fail: end the run."
     ),
 ]
 
 
 @dataclass(frozen=True)
 class PipelineRunOptions:
-    once: Annotated[bool, typer.Option("--once", help="Until there is nothing new, then end.")] = False
+    once: Annotated[bool, typer.Option("--once", help="End when there are no new events.")] = False
     every: Annotated[
-        str | None, typer.Option(metavar="TIME", help=f"Look for more again and again. Default: {EVERY_DEFAULT}.")
+        str | None,
+        typer.Option(metavar="TIME", help=f"Look for new events at this interval. Default: {EVERY_DEFAULT}."),
     ] = None
     source: Source = None
     lake: LakeDir = Path(DEFAULT_LAKE)
     master: Master = None
     connect: Connect = None
     bad: Bad = "quarantine"
-    max_events: Annotated[int, typer.Option(min=1, metavar="N", help="Of one batch.")] = MAX_EVENTS_DEFAULT
+    max_events: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of events in one batch.")] = (
+        MAX_EVENTS_DEFAULT
+    )
 
 
 @with_options(PipelineRunOptions)
 def run(options: PipelineRunOptions) -> None:
     """Bring the tables of the lake up to date with the history.
 
-    Through a pipe it is one JSON line for each batch. Ctrl-C ends after the batch that is being made.
+    To a pipe it writes one JSON line for each batch. Ctrl-C ends it after the current batch.
     """
     if options.once and options.every is not None:
-        raise UsageError("--once and --every contradict each other", "choose one")
+        raise UsageError("--once and --every exclude each other", "use one of them")
     every_s = None if options.once else seconds_of("--every", options.every or EVERY_DEFAULT)
     needs_pipeline()
     with opened_sources(options.lake, options.source, options.bad != "fail") as sources:
@@ -83,7 +87,7 @@ def run(options: PipelineRunOptions) -> None:
             with lake.lock():
                 lake.check_folder()
                 lake.remember(sources)
-            _tell_nothing(lake)
+            _report_nothing_new(lake)
             return
         where = Where(options.master, options.connect)
 
@@ -91,20 +95,20 @@ def run(options: PipelineRunOptions) -> None:
             return where.session(options.lake)
 
         spark = open_spark()
-        with stopping("ending after this batch; once more ends at once") as stop:
+        with stopping("ending after this batch; press Ctrl-C again to end at once") as stop:
             batches = Batches(spark, lake, sources, options.max_events, options.bad, warnings, open_spark)
             batches.follow(every_s, stop)
     if not batches.made:
-        _tell_nothing(lake)
+        _report_nothing_new(lake)
 
 
 _NUMBER: Final = re.compile(r"\d[\d,]*")
 
 
 class Warnings:
-    """Reports each source that is set aside once for a reason, however often a run meets it.
+    """Reports each source that is set aside once per reason, however often a run finds it.
 
-    Numbers in a reason do not make another one: a history that was put back from a backup may go on to grow.
+    Numbers in the reason are ignored: a history that was restored from a backup may continue to grow.
     """
 
     def __init__(self) -> None:
@@ -115,11 +119,14 @@ class Warnings:
         if known not in self._reported:
             self._reported.add(known)
             typer.secho(f"warning: {printable(str(found))}", fg="yellow", err=True)
-            typer.echo(f"hint: {printable(found.hint)}; the others are read; --bad fail ends the run", err=True)
+            typer.echo(
+                f"hint: {printable(found.hint)}; the other sources are read; with --bad fail the run would end",
+                err=True,
+            )
 
 
 def pending(lake: "Lake", sources: "list[EventSource]", bad: Literal["quarantine", "fail"], warnings: Warnings) -> bool:
-    """Whether Spark has to be started at all. A batch that was ended half way has left its plan."""
+    """Whether there is work for Spark: new events, or the plan of an interrupted batch."""
     from unibus.pipeline.plan import last_ranges
     from unibus.pipeline.set_aside import usable
 
@@ -132,7 +139,7 @@ def pending(lake: "Lake", sources: "list[EventSource]", bad: Literal["quarantine
 
 
 class Batches:
-    """Makes batches and tells about each. `made` counts them."""
+    """Runs batches and reports each. `made` counts them."""
 
     def __init__(
         self,
@@ -144,7 +151,7 @@ class Batches:
         warnings: Warnings | None = None,
         reopen: "Callable[[], Session] | None" = None,
     ) -> None:
-        """`reopen` gives another Spark in place of one that ended."""
+        """`reopen` starts a new Spark if the first one ends."""
         self.made = 0
         self._spark = spark
         self._lake = lake
@@ -155,7 +162,7 @@ class Batches:
         self._warnings = warnings or Warnings()
 
     def follow(self, every_s: float | None, stop: threading.Event) -> None:
-        """Until nothing is new, or, with `every_s`, until somebody stops it."""
+        """Runs batches until there are no new events; with `every_s` until `stop` is set."""
         while not stop.is_set():
             began_s = time.monotonic()
             self._catch_up(stop)
@@ -169,7 +176,7 @@ class Batches:
         except SparkLost as error:
             if self._reopen is None:
                 raise
-            typer.secho(f"warning: {error.what}; another one is started", fg="yellow", err=True)
+            typer.secho(f"warning: {error.what}; a new one is started", fg="yellow", err=True)
             self._spark = self._reopen()
             self._make_batches(stop)
 
@@ -189,15 +196,15 @@ class Batches:
             with contextlib.closing(found):  # type: ignore[type-var]
                 for result in found:
                     self.made += 1
-                    tell_batch(result)
+                    report_batch(result)
                     if stop.is_set():
                         return
 
 
-# Telling
+# Reporting
 
 
-def tell_batch(result: "BatchResult") -> None:
+def report_batch(result: "BatchResult") -> None:
     if not is_terminal():
         write_json(
             {
@@ -214,15 +221,15 @@ def tell_batch(result: "BatchResult") -> None:
     rate = result.events / result.seconds if result.seconds else 0
     left = f", {result.left:,} left" if result.left else ""
     typer.echo(
-        f"batch {result.number}: {counted(result.events, 'event')}, {counted(result.closed, 'message')} ended, "
+        f"batch {result.number}: {counted(result.events, 'event')}, {counted(result.closed, 'message')} closed, "
         f"{result.seconds:.1f} s ({rate:,.0f} events/s){left}"
     )
     for each in result.unread:
         typer.secho(f"  not counted: {each.domain} {each.first:,} to {each.last:,}: {each.reason}", fg="red", err=True)
 
 
-def _tell_nothing(lake: "Lake") -> None:
-    what = "nothing new" if lake.done() else "the history is empty: nothing to read yet"
+def _report_nothing_new(lake: "Lake") -> None:
+    what = "no new events" if lake.done() else "the history is empty"
     if is_terminal():
         typer.echo(f"{what}; the lake is at batch {lake.done()}")
     else:
@@ -231,8 +238,8 @@ def _tell_nothing(lake: "Lake") -> None:
 
 @contextlib.contextmanager
 def progress() -> "Iterator[Progress]":
-    """A bar for the batch that is being made, with the step that it is at. Lines, where there is no terminal, are for
-    those who asked to be told: `run` writes one for each batch."""
+    """A progress bar for the current batch, with the name of its step. Nothing without a terminal: `run` writes one
+    line for each batch there."""
     if not sys.stderr.isatty():
         yield lambda step, share: None
         return

@@ -1,4 +1,4 @@
-"""`unibus pipeline serve`: one warm Spark for many questions, and for programs that speak Spark Connect."""
+"""`unibus pipeline serve`: keep one Spark running for many queries, and for Spark Connect clients."""
 
 import threading
 from dataclasses import dataclass
@@ -21,27 +21,31 @@ if TYPE_CHECKING:
     from unibus.pipeline.serving.client import ServingAddress
 
 PORT: Final = 15_002
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Of the Connect server, on this computer only.")] = PORT
+    port: Annotated[
+        int, typer.Option(min=1, max=65_535, help="The port of the Spark Connect server, on this machine only.")
+    ] = PORT
     every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Also bring the tables up to date, so often: 10s.")
+        str | None, typer.Option(metavar="TIME", help="Also bring the tables up to date at this interval: 10s.")
     ] = None
     source: Source = None
     lake: LakeDir = Path(DEFAULT_LAKE)
     master: Master = None
     bad: Bad = "quarantine"
-    max_events: Annotated[int, typer.Option(min=1, metavar="N", help="Of one batch.")] = MAX_EVENTS_DEFAULT
+    max_events: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of events in one batch.")] = (
+        MAX_EVENTS_DEFAULT
+    )
 
 
 @with_options(ServeOptions)
 def serve(options: ServeOptions) -> None:
-    """Keep a warm Spark: report, sql and trace find it by the lake, and are answered at once.
+    """Keep Spark running, so that report, sql and trace on this lake are answered at once.
 
-    It is a Spark Connect server too. Both are for this computer and this user only. Ctrl-C ends it.
+    It is a Spark Connect server, too. Both are for this machine and this user only. Ctrl-C ends it.
     """
     every_s = None if options.every is None else seconds_of("--every", options.every)
     needs_pipeline()
@@ -50,7 +54,7 @@ def serve(options: ServeOptions) -> None:
         from unibus.pipeline.serving.protocol import lock_door
         from unibus.pipeline.serving.server import answering, serving_session
     make_folder(str(options.lake))
-    lock_door(options.lake).release()  # Before Spark is started for nothing.
+    lock_door(options.lake).release()  # Raises here if another server runs, before Spark is started.
     aside("starting Spark …")
     with extras():
         spark, connect = serving_session(options.port, options.master)
@@ -58,9 +62,9 @@ def serve(options: ServeOptions) -> None:
     lost = threading.Event()
     with (
         answering(options.lake, lake, spark, connect, lost) as address,
-        stopping("ending; once more ends at once") as stop,
+        stopping("ending; press Ctrl-C again to end at once") as stop,
     ):
-        _tell(address)
+        _report(address)
         if every_s is None:
             _wait(stop, lost)
             return
@@ -69,16 +73,16 @@ def serve(options: ServeOptions) -> None:
 
 
 def _wait(stop: threading.Event, lost: threading.Event) -> None:
-    """A server whose Spark has ended does so too: its clients start a Spark of their own then."""
-    while not stop.wait(LOOK_S):
+    """Waits for `stop`. Ends if Spark has ended: clients then start their own Spark."""
+    while not stop.wait(POLL_S):
         if lost.is_set():
-            raise SparkLost("the Java machine of Spark has ended, and the server ends with it", "start it again")
+            raise SparkLost("the Java process of Spark has ended, so the server ends, too", "start the server again")
 
 
-def _tell(address: "ServingAddress") -> None:
+def _report(address: "ServingAddress") -> None:
     if is_terminal():
         typer.echo(f"serving; for Spark Connect: {address.connect}")
-        aside("report, sql and trace with the same --lake are answered here; Ctrl-C ends")
+        aside("answers report, sql and trace with the same --lake; press Ctrl-C to end")
     else:
         write_json({"pid": address.pid, "connect": address.connect})
         flush()

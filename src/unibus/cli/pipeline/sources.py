@@ -1,4 +1,4 @@
-"""Where history is read from: --from, else what the lake remembers, else the capture directory that is here."""
+"""Where history is read from: --from, else the stored sources of the lake, else the capture in the current folder."""
 
 import contextlib
 import os
@@ -18,21 +18,24 @@ MISSING_HINT = "--from names a capture directory, a folder of them, or a store: 
 
 
 def places(path: Path, given: Sequence[str] | None) -> list[str]:
-    """StoreUnavailable, with what to do, where nothing was named and nothing is known."""
+    """The names of the sources. Raises StoreUnavailable if none is given, stored or found."""
     if given:
         return [_readable(each) for each in given]
     with extras():
         from unibus.pipeline.lake import Lake
-    remembered = Lake(str(path)).sources()  # One that is damaged says so, here as elsewhere.
+    remembered = Lake(str(path)).sources()  # Raises for a damaged lake.
     if remembered:
         return remembered
     if Path(DEFAULT_CAPTURE).is_dir():
         return [DEFAULT_CAPTURE]
-    raise StoreUnavailable("there is no history to read: nothing was named, and no capture is here", MISSING_HINT)
+    raise StoreUnavailable(
+        f"there is no history to read: no source is given, and the folder {DEFAULT_CAPTURE} does not exist",
+        MISSING_HINT,
+    )
 
 
 def _readable(place: str) -> str:
-    """A path that is a file is a store, as everywhere: a capture is a folder."""
+    """A path to a file is a store; a capture is a folder."""
     return sqlite_url(place) if not scheme_of(place) and Path(place).is_file() else place
 
 
@@ -40,7 +43,7 @@ def _readable(place: str) -> str:
 def opened_sources(
     path: Path, given: Sequence[str] | None, keep_damaged: bool = False
 ) -> "Iterator[list[EventSource]]":
-    """Until the block is left. With `keep_damaged` also those that cannot be opened yet, for a run to set aside."""
+    """Closed when the block ends. `keep_damaged`: include sources that cannot be opened, for a run to set aside."""
     with extras():
         from unibus.capture.sources import open_sources
     names = places(path, given)
@@ -56,13 +59,12 @@ def opened_sources(
 
 def _check_there(name: str) -> None:
     if not scheme_of(name) and not Path(name).exists():
-        raise StoreUnavailable(f"there is no {name}", MISSING_HINT)
+        raise StoreUnavailable(f"source {name} does not exist", MISSING_HINT)
 
 
 @contextlib.contextmanager
 def sources_that_open(path: Path) -> "Iterator[tuple[list[EventSource], dict[str, str]]]":
-    """For who only tells how they stand: one that cannot be read hides none of the others. Also what is wrong with
-    those that were not opened, by their place."""
+    """For the status: the sources that can be opened, and the errors of the others by their path."""
     with extras():
         from unibus.capture.sources import open_sources
     opened: list[EventSource] = []
@@ -83,7 +85,7 @@ def sources_that_open(path: Path) -> "Iterator[tuple[list[EventSource], dict[str
 
 
 def _inside(name: str) -> list[str]:
-    """The captures of a folder of them; else what was named, also if it is nothing."""
+    """The captures in a folder of captures; else the name itself, even if nothing has it."""
     if scheme_of(name):
         return [name]
     folder = os.path.abspath(name)

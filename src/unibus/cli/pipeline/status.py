@@ -1,4 +1,4 @@
-"""`unibus pipeline status`: how far behind the lake is, what its last batches did, how large it is. Without Spark."""
+"""`unibus pipeline status`: the lag of the lake, its last batches, and its size. It needs no Spark."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def status(as_json: Json = False, lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
-    """Tell how far behind the lake is, for each domain, and what the last batches did. Times are in UTC.
+    """Show the lag of the lake for each domain, and its last batches. Times are in UTC.
 
-    A source that cannot be read is named with its error, beside the others. Through a pipe it is one JSON line.
+    A source that cannot be read is listed with its error. To a pipe it writes one JSON line.
     """
     found = open_lake(lake)
     with extras():
@@ -39,13 +39,13 @@ def status(as_json: Json = False, lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
 
 
 def _not_read(lake: "Lake", found: "Standing", wrong: Mapping[str, str]) -> "list[DomainLag]":
-    """What the lake has of buses that no source brings now, and sources that cannot be read."""
+    """Rows for domains in the lake that no source has now, and for sources that cannot be read."""
     from unibus.pipeline.reports.status import DomainLag
 
     last = lake.last_batch()
     known = {each["place"]: each for each in (last["ranges"] if last is not None else ())}
-    told = {each.domain for each in found.domains}
-    gone = {place: "no source brings it any more" for place, each in known.items() if each["domain"] not in told}
+    listed = {each.domain for each in found.domains}
+    gone = {place: "no source has it any more" for place, each in known.items() if each["domain"] not in listed}
     rows = []
     for place, error in {**gone, **wrong}.items():
         domain, up_to = (known[place]["domain"], known[place]["up_to"]) if place in known else ("", 0)
@@ -54,7 +54,7 @@ def _not_read(lake: "Lake", found: "Standing", wrong: Mapping[str, str]) -> "lis
 
 
 def _server(lake: Path) -> str:
-    """Where one runs; a process that was killed may have left its address behind."""
+    """The address of a running server; a killed one may have left its address file behind."""
     from unibus.pipeline.serving.client import address_of, is_alive
 
     address = address_of(lake)
@@ -83,7 +83,7 @@ def _draw_domains(console: "Console", found: "Standing") -> None:
     columns = [
         Column("domain"),
         Column("read up to", "count"),
-        Column("there is", "count"),
+        Column("available", "count"),
         Column("events behind", "count"),
         Column("behind", "us"),
         Column("where"),
@@ -107,7 +107,7 @@ def _draw_batches(console: "Console", found: "Standing") -> None:
     from unibus.pipeline.reports.answer import Column
 
     if not found.batches:
-        console.print("\nno batch was made yet; `unibus pipeline run --once` makes the first")
+        console.print("\nno batches yet; `unibus pipeline run --once` runs the first")
         return
     kinds = {"at": "text", "events": "count", "closed": "count", "quarantined": "count", "seconds": "number"}
     names = ("number", "at", "events", "closed", "quarantined", "seconds")
@@ -135,7 +135,7 @@ def _draw_quarantine(console: "Console", found: "Standing") -> None:
         return
     names = ("domain", "first", "last", "reason", "file", "detail")
     columns = [Column(name, "number" if name in ("first", "last") else "text") for name in names]
-    console.print(f"\n{found.quarantined:,} ranges were not counted:", style="bold red")
+    console.print(f"\n{found.quarantined:,} ranges are quarantined and not counted:", style="bold red")
     console.print(table(columns, [[each[name] for name in names] for each in found.quarantine]))
 
 

@@ -1,4 +1,4 @@
-"""The way of a message, or of a whole trace, as a tree: domains, messages in them, places, and what happened there."""
+"""The path of a message, or of a whole trace, as a tree: domains, messages, entities, and the events in each."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 _NAMES: Final = {"message_id": "message", "correlation_id": "correlation", "trace_id": "trace"}
 _WAITS: Final = {
-    **dict.fromkeys(("delivered", "renewed"), ("in flight", "a consumer has it, and has not settled it yet")),
-    **dict.fromkeys(("sent", "copied", "activated"), ("waiting", "nobody has received it yet")),
-    "returned": ("waiting", "it came back and waits again"),
-    "scheduled": ("waiting", "its time has not come yet"),
-    "deferred": ("waiting", "it was deferred: only receive_deferred gives it"),
+    **dict.fromkeys(("delivered", "renewed"), ("in flight", "a consumer has received it and not settled it yet")),
+    **dict.fromkeys(("sent", "copied", "activated"), ("waiting", "no consumer has received it yet")),
+    "returned": ("waiting", "it was released and waits for redelivery"),
+    "scheduled": ("waiting", "it is scheduled for later"),
+    "deferred": ("waiting", "it was deferred: only receive_deferred returns it"),
 }
-"""How a copy stands whose last event is no end: the segments know what happened, not what the store holds now."""
+"""The outcome of a copy by its last event: segments have the events, but not the current state of the store."""
 
 
 def show_found(found: "FoundEvents", as_json: bool = False) -> None:
@@ -39,7 +39,7 @@ def show_found(found: "FoundEvents", as_json: bool = False) -> None:
 
 
 def tree_of(found: "FoundEvents") -> "Tree":
-    """One message in one domain is the tree that `unibus trace` draws; more stand below a common line."""
+    """One message in one domain has the tree of `unibus trace`; several messages are branches of a common title."""
     from rich.text import Text
     from rich.tree import Tree
 
@@ -61,7 +61,7 @@ def tree_of(found: "FoundEvents") -> "Tree":
 
 
 def _branch(domain: str, trace: "MessageTrace", began: datetime) -> "Tree":
-    """The tree of one message, with its domain, and how long after the first one it began."""
+    """The tree of one message, with its domain, and its start relative to the first message."""
     from rich.text import Text
 
     from unibus.bus.management.history.events import when
@@ -76,7 +76,7 @@ def _branch(domain: str, trace: "MessageTrace", began: datetime) -> "Tree":
 
 
 def traced(events: "list[Event]") -> "Iterator[tuple[str, MessageTrace]]":
-    """Each message of each domain, in the order in which they began."""
+    """Each message of each domain, in the order of its first event."""
     from unibus.bus.history.trace import trace_of
 
     by_message: dict[tuple[str, str], list[Event]] = {}
@@ -86,11 +86,11 @@ def traced(events: "list[Event]") -> "Iterator[tuple[str, MessageTrace]]":
     for (domain, message_id), own in by_message.items():
         trace = trace_of(message_id, own, lambda channel, sequence: None, list)
         for copy in trace.copies():
-            _as_history_has_it(copy)
+            _infer_outcome(copy)
         yield domain, trace
 
 
-def _as_history_has_it(copy: "TracedCopy") -> None:
+def _infer_outcome(copy: "TracedCopy") -> None:
     from unibus.bus.history.trace import GONE
 
     if copy.outcome == GONE and copy.steps:

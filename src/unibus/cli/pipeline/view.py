@@ -1,4 +1,4 @@
-"""How answers of the pipeline look: a table with plots for people, JSON Lines or CSV for programs."""
+"""How the results of the pipeline are shown: a table with plots for people, JSON Lines or CSV for programs."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ BAR_WIDTH: Final = 40
 GAP: Final = 2
 """Between two columns."""
 NAME_WIDTH: Final = 24
-"""Room that a text has at least, if it is that long. What is longer goes on in the next line."""
+"""The width up to which a text stays on one line. Longer texts are folded."""
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 _PARTS: Final = " ▏▎▍▌▋▊▉"
 _NUMBERS: Final = frozenset({"number", "count", "bytes", "us", "rate"})
@@ -35,9 +35,9 @@ _TROUBLE: Final = frozenset({"dead_lettered", "failed", "quarantined"})
 
 
 def show(answer: "Answer", as_json: bool = False, as_csv: bool = False, limit: int | None = None) -> ExitCode:
-    """In the form that was asked for, or that fits to who reads. 3 where there is no row."""
+    """In the requested format; default: a table on a terminal, JSON Lines to a pipe. 3 if there are no rows."""
     if as_json and as_csv:
-        raise UsageError("--csv and --json contradict each other", "choose one")
+        raise UsageError("--csv and --json exclude each other", "use one of them")
     if as_csv:
         _write_csv(answer)
     elif as_json or not is_terminal():
@@ -46,11 +46,11 @@ def show(answer: "Answer", as_json: bool = False, as_csv: bool = False, limit: i
     else:
         _draw(answer)
     flush()
-    _tell_about(answer, limit)
+    _report(answer, limit)
     return ExitCode.OK if answer.rows else ExitCode.NOTHING_MATCHED
 
 
-def _tell_about(answer: "Answer", limit: int | None) -> None:
+def _report(answer: "Answer", limit: int | None) -> None:
     if answer.more:
         typer.echo(f"there are more than {counted(limit or 0, 'row')}; --limit shows more", err=True)
     for note in answer.notes:
@@ -87,7 +87,7 @@ def _draw(answer: "Answer") -> None:
         console.print(table(fitting, answer.rows))
         left_out = [new.title or new.name for new, old in zip(fitting, answer.columns, strict=True) if new != old]
         if left_out:
-            aside(f"left out here, for want of room: {', '.join(left_out)}")
+            aside(f"columns left out, because the terminal is too narrow: {', '.join(left_out)}")
     for plot in answer.plots:
         console.print()
         console.print(bars(plot))
@@ -110,28 +110,28 @@ def table(columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]") -> "Ta
 
 
 def narrowed(columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]", width: int) -> "list[Column]":
-    """Spare columns give way, plots before others and then from the right, until the rest has room. Names stay."""
+    """Hides optional columns until the rest fits: plots first, then from the right. Columns that are not spare stay."""
     from rich.cells import cell_len
 
-    def room(at: int) -> int:
+    def width_of(at: int) -> int:
         column = columns[at]
         cells = [printable(column.title or column.name), *[shown(row[at], column.kind) for row in rows]]
         most = max(map(cell_len, cells))
         return GAP + (min(most, NAME_WIDTH) if column.kind == "text" else most)
 
     fitting = list(columns)
-    rooms = {at: room(at) for at, column in enumerate(columns) if column.drawn and _has_any(rows, at, column)}
-    spare = sorted((at for at in rooms if columns[at].spare), key=lambda at: (columns[at].kind != "series", -at))
+    widths = {at: width_of(at) for at, column in enumerate(columns) if column.drawn and _has_any(rows, at, column)}
+    spare = sorted((at for at in widths if columns[at].spare), key=lambda at: (columns[at].kind != "series", -at))
     for at in spare:
-        if sum(rooms.values()) <= width:
+        if sum(widths.values()) <= width:
             break
-        del rooms[at]
+        del widths[at]
         fitting[at] = msgspec.structs.replace(columns[at], drawn=False)
     return fitting
 
 
 def _has_any(rows: "Sequence[Sequence[Value]]", at: int, column: "Column") -> bool:
-    """A column of a report that says nothing takes room from the others. One that somebody asked for stays."""
+    """Hides an empty column of a report, which has a title. A column of a user's own query stays."""
     return not column.title or any(row[at] is not None for row in rows)
 
 
@@ -149,7 +149,7 @@ def _styled(value: "Value", column: "Column") -> "Text":
 
 
 def shown(value: "Value", kind: "Kind") -> str:
-    """One value as people read it."""
+    """One value for people."""
     if value is None:
         return NONE
     if kind == "series" and isinstance(value, list):
@@ -184,7 +184,7 @@ def _number(value: float, kind: "Kind") -> str:
 
 
 def duration(us: float) -> str:
-    """Microseconds, in a unit that keeps it short."""
+    """A duration in microseconds, in a unit that keeps it short."""
     for unit, length_us in (("d", 86_400e6), ("h", 3_600e6), ("m", 60e6), ("s", 1e6), ("ms", 1e3)):
         if us >= length_us:
             amount = us / length_us
@@ -201,7 +201,7 @@ def size(number: float) -> str:
 
 
 def spark_line(values: Sequence[float], width: int = SERIES_WIDTH) -> str:
-    """Nothing is the lowest line, and anything at all is above it."""
+    """Zero has the lowest level, and every value above zero a higher one."""
     drawn = resampled(values, width)
     top = max(drawn, default=0)
     if top <= 0:
@@ -211,7 +211,7 @@ def spark_line(values: Sequence[float], width: int = SERIES_WIDTH) -> str:
 
 
 def resampled(values: Sequence[float], width: int) -> list[float]:
-    """At most so many, each the mean of its neighbours: their sums would depend on how many they are."""
+    """At most `width` values, each the mean of a range: sums would depend on the number of values in the range."""
     if len(values) <= width:
         return list(values)
     edges = [len(values) * each // width for each in range(width + 1)]
@@ -219,7 +219,7 @@ def resampled(values: Sequence[float], width: int) -> list[float]:
 
 
 def bars(plot: "Plot") -> "Table":
-    """Horizontal, in eighths of a character."""
+    """Horizontal bars, with a resolution of an eighth of a character."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""Authorization rules of a server. It shows the keys that a change makes where that is asked for, and no others."""
+"""Authorization rules of a server. It returns new keys when the request asks for them, and never existing ones."""
 
 from typing import TYPE_CHECKING
 
@@ -40,4 +40,4 @@ class RemoteAccess:
 
     def with_keys(self, entity: str, name: str) -> "AuthorizationRule":
         address = str(self._client.address)
-        raise StoreBusy(f"the server {address} does not give keys away", "", address)
+        raise StoreBusy(f"the server {address} does not return the keys of its rules", "", address)

@@ -1,6 +1,6 @@
-"""Dead letters of a server: listed by pages, and worked on by a job of the server, which this command watches.
+"""Dead-lettered messages of a server: listed in pages, and changed by a job of the server, which this command watches.
 
-Ctrl-C cancels the job between two batches and reports how far it came. With `detach` the command ends, and not the job.
+Ctrl-C cancels the job between two batches and reports its progress. With `detach` the command ends and the job runs on.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class RemoteDeadLetters:
         return [DeadGroup(each.entity, each.reason, each.count, each.oldest_ns) for each in found.groups]
 
     def list(self, chosen: "DeadLetterFilter", limit: int | None) -> list[DeadMessage]:
-        # `dlq show` names one message, and shows its body; a list needs none.
+        # Only `dlq show` selects by id and shows bodies; a list needs none.
         bodies = "1" if chosen.ids is not None else None
         found: list[DeadMessage] = []
         after: str | None = None
@@ -67,7 +67,7 @@ class RemoteDeadLetters:
         return self._client.post("jobs", JobRecord, request)
 
     def ended(self, job: JobRecord, progress: Progress) -> JobRecord:
-        """Its record when it is over. Ctrl-C cancels it, and is raised when the server has stopped working on it."""
+        """The record of the job when it has ended. Ctrl-C cancels the job, and is raised after the server confirmed."""
         query = {"id": job.id}
         try:
             for event in EventStream(self._client.twin(), "jobs/live", query):
@@ -76,27 +76,27 @@ class RemoteDeadLetters:
                 if job.state in AT_REST:
                     break
         except KeyboardInterrupt:
-            with contextlib.suppress(BusError):  # What is known of it is reported either way.
+            with contextlib.suppress(BusError):  # The progress is reported in either case.
                 job = self._client.post("jobs/cancel", JobRecord, None, query, is_safe=True)
                 progress(job.done, job.total)
             raise
         if job.state != "done":
             raise ServerError(
                 f"job {job.id} is {job.state} after {job.done:,} of {job.total:,}: {job.reason or 'by an operator'}",
-                job.hint or "the same command goes on with the rest",
+                job.hint or "run the same command again to continue",
             )
         return job
 
 
 class RemotePurge:
-    """See `management.Purging`. The server removes what is there when the job is created."""
+    """See `management.Purging`. The server purges the messages that exist when it creates the job."""
 
     def __init__(self, client: Client, entity: str, dry_run: bool) -> None:
         from unibus.cli.remote.entities import all_entities
 
         found = [info for info in all_entities(client) if info.name.casefold() == entity.casefold()]
         if not found:
-            raise EntityNotFound(f"there is no entity {entity!r:.80}", "`unibus entities` lists what there is")
+            raise EntityNotFound(f"there is no entity {entity!r:.80}", "`unibus entities` lists all of them")
         self.total = sum([found[0].active, found[0].locked, found[0].scheduled, found[0].deferred])
         self._jobs = RemoteDeadLetters(client)
         self._request = JobRequest("purge", entity=found[0].name, dry_run=dry_run)
@@ -137,8 +137,8 @@ def _dead_message(record: DeadLetterRecord) -> DeadMessage:
 def _result(job: JobRecord) -> ProcessingResult:
     counts = job.counts
     errors = [(each.id, each.error) for each in job.errors]
-    # A record has the first errors in words, and counts all of them.
-    errors += [("", "see the log of the server")] * (counts.errors - len(errors))
+    # A record has the text of the first errors only, but counts all of them.
+    errors += [("", "see the server's log")] * (counts.errors - len(errors))
     return ProcessingResult(
         counts.retried,
         counts.redirected,

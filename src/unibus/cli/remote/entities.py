@@ -1,7 +1,6 @@
-"""Entities of a server: all of them by pages, and those of `unibus top` by server-sent events.
+"""Entities of a server: lists in pages, and the rows of `unibus top` from server-sent events.
 
-The events are read by a thread of their own, which keeps the latest row of each entity. A look takes what is there, so
-nothing is asked for again and again.
+A thread reads the events and keeps the latest row of each entity. `look` returns these rows, without a request.
 """
 
 import threading
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from unibus.client.events import ServerEvent
 
 PAGE: Final = 1_000
-FIRST_S: Final = 30.0
+FIRST_ROWS_S: Final = 30.0
 _RATES: Final = ("in_per_s", "out_per_s")
 
 
@@ -36,7 +35,7 @@ class EntityChanges(msgspec.Struct, frozen=True):
 
 
 def all_entities(client: Client) -> list[EntityInfo]:
-    """In the order of names, as a store lists them."""
+    """Sorted by name, as a store lists them."""
     return sorted([_info(each) for each in _records(client, (*KINDS, DEAD_LETTERS), True)], key=lambda info: info.name)
 
 
@@ -61,7 +60,7 @@ def _info(record: EntityRecord) -> EntityInfo:
 
 
 class RemoteWatch:
-    """`look` gives the rows as they are now; the first one waits for them."""
+    """`look` returns the latest rows; the first call waits for them."""
 
     def __init__(self, client: Client, once: bool) -> None:
         self._client = client
@@ -77,7 +76,7 @@ class RemoteWatch:
         if not self._is_listening:
             self._is_listening = True
             threading.Thread(target=self._listen, name="unibus-top", daemon=True).start()
-        self._has_begun.wait(FIRST_S)
+        self._has_begun.wait(FIRST_ROWS_S)
         if self._failure is not None:
             raise self._failure
         return [_row(each, time.time_ns()) for each in self._rows.values()]
@@ -86,7 +85,7 @@ class RemoteWatch:
         try:
             for event in EventStream(self._client.twin(), "entities/live"):
                 self._take(event)
-        except BaseException as error:  # Raised by the next look, in the thread of the command.
+        except BaseException as error:  # The next `look` raises it in the thread of the command.
             self._failure = error
             self._has_begun.set()
 
@@ -96,7 +95,7 @@ class RemoteWatch:
         for name in changes.removed:
             rows.pop(name, None)
         rows.update({each.name: each for each in changes.rows})
-        self._rows = rows  # In one step: another thread looks at it.
+        self._rows = rows  # One assignment: another thread reads it.
         self._has_begun.set()
 
 

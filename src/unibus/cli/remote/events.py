@@ -1,7 +1,7 @@
-"""Events of a server's history: pages, and with `follow` those that come, as server-sent events.
+"""Events of a server's history: in pages, and with `follow` as server-sent events.
 
-While a command follows, a thread reads the stream into a short queue. A pause lets the queue fill, the thread waits,
-and the server stops sending: it goes on from the same place, so that nothing is missed while history has it.
+While a command follows, a thread reads the stream into a bounded queue. During a pause the queue fills, the thread
+blocks, and backpressure stops the server. It continues at the same event, so none is missed while history has it.
 """
 
 import queue
@@ -40,7 +40,7 @@ class EventsPage(msgspec.Struct, frozen=True):
 
 class RemoteTail:
     def __init__(self, client: Client, wanted: WantedEvents) -> None:
-        EventFilter(*wanted)  # What could never match is refused here, as it is on a file.
+        EventFilter(*wanted)  # Raises UsageError for a filter that can never match, as a file does.
         self._client = client
         self._query = {"channel": wanted.channel, "kind": wanted.kinds, "where": wanted.where}
         self._seq = 0
@@ -51,18 +51,16 @@ class RemoteTail:
         if not count:
             self._seq = self._client.get("events/last", EventsPage, {**self._query, "count": 1}).next
             return []
-        found: list[dict[str, object]] = []
         page = self._client.get("events/last", EventsPage, {**self._query, "count": min(count, PAGE)})
-        found = page.events
         self._seq = page.next
-        return [event_of(each) for each in found]
+        return [event_of(each) for each in page.events]
 
     def begin(self, after: int, since_us: int) -> None:
         self._seq, self._since_ns = after, since_us * 1_000
 
     def page(self) -> tuple[list[Event], bool]:
         if self._coming is not None:
-            return self._come(self._coming), False
+            return self._take(self._coming), False
         query = {**self._query, "after": self._seq, "limit": PAGE, "since_ns": self._since_ns or None}
         page = self._client.get("events", EventsPage, query)
         self._seq = page.next
@@ -76,10 +74,10 @@ class RemoteTail:
         try:
             for event in EventStream(self._client.twin(), "events/live", self._query, str(self._seq)):
                 coming.put(event)
-        except BaseException as error:  # Raised by the next page, in the thread of the command.
+        except BaseException as error:  # The next `page` raises it in the thread of the command.
             coming.put(error)
 
-    def _come(self, coming: "queue.Queue[ServerEvent | BaseException]") -> list[Event]:
+    def _take(self, coming: "queue.Queue[ServerEvent | BaseException]") -> list[Event]:
         found: list[Event] = []
         while len(found) < PAGE:
             try:
@@ -89,19 +87,20 @@ class RemoteTail:
             if isinstance(each, BaseException):
                 raise each
             if each.kind == "missed":
-                aside(f"{record_of(each.data, Missed).missed:,} events were missed: history has forgotten them")
+                aside(f"{record_of(each.data, Missed).missed:,} events were missed: history no longer has them")
                 continue
             found.append(event_of(record_of(each.data, dict[str, object])))
         return found
 
 
 def event_of(record: dict[str, object]) -> Event:
-    """The event that `record_of` made this record of. AnswerInvalid for what is none."""
+    """The inverse of `record_of`. Raises AnswerInvalid if the record is not an event."""
     try:
         given = {_TIMES.get(name, name): _us(value) if name in _TIMES else value for name, value in record.items()}
         return msgspec.convert(given, Event)
     except (msgspec.ValidationError, ValueError, TypeError, OverflowError) as error:
-        raise AnswerInvalid(f"an event of the server cannot be read: {error}", "compare the versions") from None
+        what = f"the server sent an event that cannot be read: {error}"
+        raise AnswerInvalid(what, "use the same version of unibus on both sides") from None
 
 
 def _us(value: object) -> int:

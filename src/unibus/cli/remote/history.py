@@ -1,4 +1,4 @@
-"""What a server has stored before, and the whole bus: replay, export and import, page by page and batch by batch."""
+"""Replay and export through a server, in pages and batches."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ def replayed(client: Client, channel: str, after: int, since_ns: int) -> "Iterat
 
 
 class RemoteResending:
-    """Each batch goes on behind the last sequence that the server answered for."""
+    """Each batch starts after the last sequence number that the server acknowledged."""
 
     def __init__(self, client: Client, channel: str, target: str, begin: tuple[int, int], count: int) -> None:
         self.sent = 0
@@ -47,11 +47,11 @@ class RemoteResending:
         query = {"entity": channel, "after": self._after, "since_ns": self._since_ns}
         total = client.get("replay/count", ReplayCount, query).count
         self.total = min(total, count or total)
-        self._is_over = not self.total
+        self._has_ended = not self.total
 
     def send_next(self) -> bool:
         left = self.total - self.sent
-        if self._is_over or left <= 0:
+        if self._has_ended or left <= 0:
             return False
         request = ReplaySendRequest(
             source=self._channel,
@@ -63,7 +63,7 @@ class RemoteResending:
         found = self._client.post("replay/send", ReplaySent, request)
         self.sent += found.sent
         self.duplicates += found.duplicates
-        self._after, self._is_over = found.last_sequence, found.done
+        self._after, self._has_ended = found.last_sequence, found.done
         return True
 
 
@@ -79,7 +79,7 @@ def _check_target(client: Client, target: str) -> None:
 
 
 class RemoteExport:
-    """The stream of an export, written as it comes. Its last line has to be there and to have the right sum."""
+    """Writes the stream of an export as it arrives, and checks that its last line exists and has the right SHA-256."""
 
     def __init__(self, put: Callable[[bytes], object], progress: Progress) -> None:
         self.entities = 0
@@ -98,7 +98,7 @@ class RemoteExport:
             for line in lines:
                 self._take(line + b"\n")
         if rest or self._end is None or self._end.sha256 != self._digest.hexdigest():
-            raise AnswerInvalid("the export of the server is not whole", "export again")
+            raise AnswerInvalid("the export of the server is incomplete", "export again")
 
     def _take(self, line: bytes) -> None:
         if self._header is None:
@@ -122,4 +122,5 @@ def _read(line: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(line, type=kind)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise AnswerInvalid("the export of the server cannot be read", "compare the versions") from error
+        hint = "use the same version of unibus on both sides"
+        raise AnswerInvalid("the export of the server cannot be read", hint) from error

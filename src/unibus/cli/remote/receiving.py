@@ -1,10 +1,10 @@
-"""Receiving from a server: long polls, locks that are renewed, and nothing kept that was not shown.
+"""Receiving from a server: long polls, and locks that are renewed until the messages are settled or released.
 
-A call runs in a thread, so that Ctrl-C is heard while it waits. Then the connection is closed, and the server releases
-what it had claimed for it. An answer that was on its way by then is released here.
+A call runs in a thread, so that Ctrl-C takes effect while it waits. Ctrl-C closes the connection, and the server
+releases what it had locked for it. If the answer arrives nevertheless, its messages are released here.
 
-    receive ──▶ wait ≤ POLL_S ──▶ messages, or none: ask again until the time is over
-       └─ Ctrl-C ──▶ close the connection ──▶ an answer after all? ──▶ release it
+    receive ──▶ wait ≤ POLL_S ──▶ messages; or none: poll again until the deadline
+       └─ Ctrl-C ──▶ close the connection ──▶ did an answer arrive? ──▶ release its messages
 """
 
 import asyncio
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from unibus.cli.connection import management
 
 POLL_S: Final = 20.0
-"""How long one request waits. A server that goes away is noticed after that at the latest."""
+"""How long one request waits. A server that disappears is noticed after this time at the latest."""
 
-SOON_S: Final = 0.3
+FIRST_RENEWAL_S: Final = 0.3
 LOCK_S: Final = 30.0
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class RemoteReceiver:
         try:
             yield session
         finally:
-            with contextlib.suppress(BusError):  # Its lock has ended by itself: the session is free either way.
+            with contextlib.suppress(BusError):  # Its lock has expired: the session is free in either case.
                 await self.finished(session.release)
 
     async def _accepted(self, entity: str, session_id: str | None, wait_s: float | None) -> "RemoteSession":
@@ -138,7 +138,7 @@ class RemoteReceiver:
     # Calls in a thread
 
     async def interruptible(self, work: Callable[[], T], undo: Callable[[T], None]) -> T:
-        """The answer; cancelled, the connection is closed, and what came after all is undone."""
+        """Runs `work` in a thread. If cancelled, closes the connection and undoes an answer that still arrives."""
         calling = asyncio.get_running_loop().run_in_executor(None, work)
         try:
             return await asyncio.shield(calling)
@@ -150,7 +150,7 @@ class RemoteReceiver:
             raise
 
     async def finished(self, work: Callable[[], T]) -> T:
-        """The answer, also where this is cancelled meanwhile: half a settlement is none."""
+        """Runs `work` in a thread to its end, even if cancelled: a settlement must not stop halfway."""
         calling = asyncio.get_running_loop().run_in_executor(None, work)
         try:
             return await asyncio.shield(calling)
@@ -184,31 +184,31 @@ class RemoteSession:
 
 
 class _Renewing:
-    """Renews locks while they are held, in a thread: a reader that does not read blocks the loop."""
+    """Renews locks in a thread: a reader that does not read the pipe blocks the event loop."""
 
     def __init__(self, client: Client, messages: Sequence[RemoteReceived]) -> None:
         self._client = client
         self._messages = messages
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="unibus-locks", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        self._over.set()
+        self._ended.set()
         self._thread.join()
         self._client.close()
 
     def _renew(self) -> None:
-        if self._over.wait(SOON_S):
-            return  # Most are settled by then, and never cost a request.
+        if self._ended.wait(FIRST_RENEWAL_S):
+            return  # Most messages are settled by then and need no request.
         try:
             every_s = self._lock_s() / 3
             while True:
                 self._renew_all()
-                if self._over.wait(every_s):
+                if self._ended.wait(every_s):
                     return
         except BusError:
-            return  # The settlement reports what is lost.
+            return  # The settlement raises LockLost.
 
     def _lock_s(self) -> float:
         names = {message.entity for message in self._messages}

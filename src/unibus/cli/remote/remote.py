@@ -1,6 +1,6 @@
-"""Commands through a running server: every call is a request of the management API, and gives the same records.
+"""Commands through a running server: every call is a request of the management API and returns the same records.
 
-Nothing is assumed to have happened that the server did not answer for: see `client`. Lists are read page by page.
+A change counts only after the server acknowledged it (see `unibus.client`). Lists are read in pages.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class RemoteManagement:
         try:
             return self._sent(entity, request, None)
         except EntityNotFound:
-            # Asked for only then: it needs the right to manage the namespace.
+            # Only now, because creating a queue requires the Manage right on the namespace.
             return self._sent(entity, request, "true")
 
     def _sent(self, entity: str, request: "SendRequest", create: str | None) -> "list[SendResult]":
@@ -68,7 +68,10 @@ class RemoteManagement:
         query = {"entity": entity, "create": create}
         found = self.client.post("messages/send", list[SentMessage], request, query)
         if len(found) != len(request.messages):
-            raise AnswerInvalid("the answer of the server is about other messages", "`unibus tail` shows what it has")
+            raise AnswerInvalid(
+                f"the server acknowledged {len(found)} messages of {len(request.messages)}",
+                "`unibus tail` shows what it has stored",
+            )
         results = [SendResult(each.entity, each.sequence, each.id, each.duplicate) for each in found]
         for result, each in zip(results, found, strict=True):
             result.durability = each.durability
@@ -78,19 +81,19 @@ class RemoteManagement:
         from unibus.bus.management.messages.documents import message_of_document
         from unibus.bus.management.messages.peeking import PeekedPage
 
-        left, place = count, from_sequence
+        left, start = count, from_sequence
         while True:
-            query = {"entity": entity, "from": place, "top": min(left, BATCH) if count else BATCH}
+            query = {"entity": entity, "from": start, "top": min(left, BATCH) if count else BATCH}
             page = self.client.get("messages", PeekedPage, query)
             for each in page.messages:
-                message = message_of_document(each.document)  # type: ignore[arg-type]  # No preview was asked for.
+                message = message_of_document(each.document)  # type: ignore[arg-type]  # No preview was requested.
                 message.sequence = each.sequence
                 message.delivery_count = each.delivery_count
                 yield message
             left -= len(page.messages)
             if page.next is None or (count and left <= 0):
                 return
-            place = page.next
+            start = page.next
 
     @contextlib.asynccontextmanager
     async def receiver(self) -> "AsyncIterator[RemoteReceiver]":
@@ -105,7 +108,7 @@ class RemoteManagement:
         from unibus.bus.entities.file import read_entity_file
         from unibus.bus.management.settings.declaring import DeclaredPlan, DeclareRequest
 
-        read_entity_file(file)  # Its errors name the file.
+        read_entity_file(file)  # Checked here first: these errors name the file.
         text = Path(file).read_text("utf-8-sig", "strict")
         return self.client.post("entities/declare", DeclaredPlan, DeclareRequest(text, dry_run))
 

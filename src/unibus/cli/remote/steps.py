@@ -1,6 +1,7 @@
-"""Work that goes into a server step by step, each once: imports, and the outbox of an application's database.
+"""Idempotent steps on a server: imports, and the outbox of an application's database.
 
-Each step carries the position that it moves on. Where the answer to one is lost, the position says whether it was done.
+Each request has the position that it expects and advances. If its answer is lost, the position shows whether the
+server applied it, so a step is applied exactly once.
 """
 
 import base64
@@ -30,7 +31,7 @@ def position_of(client: Client, name: str) -> int:
 
 
 class ServerTarget:
-    """See `bus.importing.ImportTarget`."""
+    """See `bus.history.import_.ImportTarget`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -57,7 +58,7 @@ class ServerTarget:
     ) -> ImportAnswer:
         request = ImportRequest(phase, [msgspec.Raw(encode_line(line)) for line in lines], before)
         try:
-            # Entities that exist with the same settings are no change: that piece may go twice.
+            # Declaring entities again with the same settings changes nothing, so that request may be repeated.
             is_safe = not steps
             return self._client.post("import", ImportAnswer, request, {"name": self._name}, is_safe=is_safe)
         except OutcomeUnknown:
@@ -67,7 +68,7 @@ class ServerTarget:
 
 
 class ServerRelay:
-    """See `bus.relay_route.RelayTarget`."""
+    """See `bus.outbox.relay_route.RelayTarget`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -80,10 +81,10 @@ class ServerRelay:
         batch = None if row is None else base64.b64encode(row.batch).decode("ascii")
         request = RelayRequest(source, before, to, batch, 0 if row is None else row.crc)
         try:
-            # Twice is once: the second one finds that the position has moved.
+            # Safe to repeat: the second request finds that the position has moved.
             found = self._client.post("relay", RelayAnswer, request, is_safe=True)
         except (AnswerInvalid, ServerError, AccessRefused) as error:
-            # None of these is a decision about the row, which would be set aside for it.
+            # None of these errors is about the row itself. Raised as they are, they would set the row aside as refused.
             raise ServerUnavailable(error.what, error.hint) from error
         return resolved(list[object](found.results))
 

@@ -1,4 +1,4 @@
-"""`unibus config`: the settings that a server here would have, and where each comes from."""
+"""`unibus config`: the settings that a server in this folder would have, and the source of each."""
 
 from typing import Annotated
 
@@ -7,20 +7,20 @@ import typer
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
 from unibus.config.sources import DEFAULT, read_configuration
 
-config = typer.Typer(name="config", help="The settings of `unibus serve`.", no_args_is_help=True)
+config = typer.Typer(name="config", help="Show the settings of `unibus serve`.", no_args_is_help=True)
 
 
 @config.callback()
 def start() -> None:
-    """The settings of `unibus serve`."""
+    """Show the settings of `unibus serve`."""
 
 
 @config.command()
 def show(
-    origin: Annotated[bool, typer.Option("--origin", help="Also where each value comes from.")] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Show the source of each value, too.")] = False,
     file: Annotated[str, typer.Option("--config", metavar="FILE", help="Another configuration file.")] = "",
 ) -> None:
-    """Show the settings that `unibus serve` would have here, without its flags. Keys are not shown."""
+    """Show the settings that `unibus serve` would have in this folder without flags. Keys are not shown."""
     found = read_configuration(file=file)
     records = found.records()
     for warning in found.warnings:

@@ -1,4 +1,4 @@
-"""`unibus serve`: a server on a store, until Ctrl-C or SIGTERM."""
+"""`unibus serve`: run a server on a store until Ctrl-C or SIGTERM."""
 
 import asyncio
 import importlib.util
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @with_options(ServeOptions)
 def serve(options: Any) -> None:
-    """Serve a store over HTTP to other programs and to the administration clients of Azure Service Bus, also with TLS.
+    """Run a server on a store: HTTP and HTTPS, for unibus and for Azure Service Bus clients.
 
-    The store is made if it is missing. Ctrl-C and SIGTERM answer the requests in flight, then exit with code 0.
+    A missing store is created. After Ctrl-C or SIGTERM it finishes the requests in flight and exits with code 0.
 
-    There are no worker processes to choose: a store has one owner, which decides in memory and commits in groups. More
+    There is no option for worker processes: a store has one owner, which decides in memory and uses group commit. More
     processes on one file would only wait for each other.
 
     Every option can also be a variable (--log-level is UNIBUS_LOG_LEVEL) or a line of a file: see `unibus init`.
@@ -52,11 +52,11 @@ async def _serve(configuration: Configuration) -> None:
 
 
 def _show(server: "Server[Any]") -> None:
-    """For people and programs alike: what to connect to. The log goes to the error stream."""
+    """Prints the addresses to connect to, for people and scripts. The log goes to the error stream."""
     schemes = ["http", "https"] if server.settings.tls else ["http"]
     ports = dict.fromkeys([port for _, port in server.addresses])
     typer.echo(f"endpoints          {' '.join([f'{each}://localhost:{port}' for port in ports for each in schemes])}")
-    typer.echo(f"page               http://localhost:{server.port}/ (the operations: /docs)")
+    typer.echo(f"page               http://localhost:{server.port}/ (API reference: /docs)")
     typer.echo(f"connection string  {server.connection_string}")
     if server.ca_file is not None:
         typer.echo(f"CA certificate     {server.ca_file} (and {schemes[0]}://localhost:{server.port}/unibus/v1/ca.pem)")

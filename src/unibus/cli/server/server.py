@@ -1,4 +1,4 @@
-"""`unibus server`: the server that owns a file, or the one of `--url`: how it is, its log, and how it is stopped."""
+"""`unibus server`: the status and the log of the server that owns a file, or of the one of `--url`, and stopping it."""
 
 import contextlib
 import time
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from unibus.bus.management.settings.server import ServerStatus
     from unibus.client.client import Client
 
-server = typer.Typer(name="server", help="The server of a file, or of --url: its status, its log, stopping it.")
+server = typer.Typer(name="server", help="Show the status and log of a running server, or stop it.")
 
-LOOK_AGAIN_S: Final = 0.1
+POLL_S: Final = 0.1
 
 
 @server.callback(invoke_without_command=True)
@@ -47,13 +47,14 @@ class Stopping(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def connected(given: str) -> "Iterator[Client]":
-    """The server of an address, or of a file. ServerUnavailable for a file that no server has open."""
+    """The client of the server at an address, or on a file. Raises ServerUnavailable if no server has the file open."""
     from unibus.cli.connection.servers import client_of, server_of_store
 
     client = client_of(given) if is_server(given) else server_of_store(store_url(given))
     if client is None:
         raise ServerUnavailable(
-            f"no server of yours has {given} open", "`unibus serve` starts one; --url names another"
+            f"no server of this user has {given} open",
+            f"`unibus serve {given}` starts one; --url names another file or server",
         )
     with contextlib.closing(client):
         yield client
@@ -61,7 +62,7 @@ def connected(given: str) -> "Iterator[Client]":
 
 @server.command()
 def status(url: Url = DEFAULT_STORE) -> None:
-    """Show version, store, uptime, connections and rates. It takes a second: rates are measured."""
+    """Show version, store, uptime, connections and rates. Takes a second, because rates are measured."""
     with connected(url) as client:
         found = _measured(client)
     if not is_terminal():
@@ -73,7 +74,7 @@ def status(url: Url = DEFAULT_STORE) -> None:
 
 
 def _measured(client: "Client") -> "ServerStatus":
-    """The second event of a live status has rates; the first has nothing to compare with."""
+    """The second event of a live status is the first one with rates: a rate needs two measurements."""
     from unibus.bus.management.settings.server import ServerStatus
     from unibus.client.answers import record_of
     from unibus.client.events import parsed
@@ -83,7 +84,7 @@ def _measured(client: "Client") -> "ServerStatus":
         seen += event.kind == "status"
         if seen == 2:
             return record_of(event.data, ServerStatus)
-    raise AnswerInvalid("the server ended its answer", "is it being stopped?")
+    raise AnswerInvalid("the server closed the stream of its status", "it may be stopping; run the command again")
 
 
 def _lines(found: "ServerStatus") -> Iterator[tuple[str, str]]:
@@ -97,7 +98,7 @@ def _lines(found: "ServerStatus") -> Iterator[tuple[str, str]]:
     rates = (found.requests_per_s, found.in_per_s, found.out_per_s)
     yield (
         "rates",
-        "requests {}, in {}, out {} a second".format(*["–" if each is None else f"{each:g}" for each in rates]),
+        "requests {}, in {}, out {} per second".format(*["–" if each is None else f"{each:g}" for each in rates]),
     )
     if found.entities is not None:
         yield "entities", f"{found.entities:,} with {found.active or 0:,} active and {found.dead or 0:,} dead messages"
@@ -112,7 +113,7 @@ def _passed(seconds: float) -> str:
 
 @server.command()
 def stop(url: Url = DEFAULT_STORE) -> None:
-    """Stop the server: requests in flight are answered first. Returns when its process has ended."""
+    """Stop the server. It finishes the requests in flight; this command returns when its process has ended."""
     from unibus.bus.management.settings.server import ServerStatus
 
     with connected(url) as client:
@@ -120,7 +121,7 @@ def stop(url: Url = DEFAULT_STORE) -> None:
         began = client.post("server/stop", Stopping)
         aside(f"stopping, with {began.connections:,} connections and {began.requests_in_flight:,} requests in flight")
         while not _has_ended(client, pid):
-            time.sleep(LOOK_AGAIN_S)
+            time.sleep(POLL_S)
     if is_terminal():
         typer.echo("stopped")
     else:
@@ -129,7 +130,7 @@ def stop(url: Url = DEFAULT_STORE) -> None:
 
 
 def _has_ended(client: "Client", pid: int) -> bool:
-    """Of a server on this machine its process; of another one its port."""
+    """Checks the process of a server on this machine, and the port of one elsewhere."""
     from unibus.bus.management.settings.server import ServerStatus
     from unibus.stores.files.lock_holder import is_alive
 
@@ -142,7 +143,7 @@ def _has_ended(client: "Client", pid: int) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether it has ended and its parent has not asked for its exit code yet."""
+    """Whether the process has ended and its parent has not read the exit code yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0] == "Z"
     except (OSError, IndexError):
@@ -151,9 +152,9 @@ def _is_zombie(pid: int) -> bool:
 
 @server.command()
 def logs(
-    count: Annotated[int, typer.Option("-n", "--count", min=0, max=10_000, help="How many of the last lines.")] = 50,
+    count: Annotated[int, typer.Option("-n", "--count", min=0, max=10_000, help="Number of lines, the newest.")] = 50,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C or the end of the server.")
+        bool, typer.Option("-f", "--follow", help="Continue until Ctrl-C or until the server ends.")
     ] = False,
     url: Url = DEFAULT_STORE,
 ) -> None:
@@ -176,7 +177,7 @@ def _followed(client: "Client", count: int) -> Iterator[ShownLogLine]:
 
 
 def _log_text(line: ShownLogLine) -> str:
-    """With its time and level, as the server prints it; lines of the audit log are JSON that has both."""
+    """With time and level, as the server prints it. Lines of the audit log are JSON that contains both."""
     if line.text.startswith("{"):
         return line.text
     at = datetime.fromtimestamp(line.at_ns / 1e9, UTC)

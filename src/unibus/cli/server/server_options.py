@@ -1,7 +1,7 @@
-"""The flags of `unibus serve`, made from the table of settings: one list, so that none can be forgotten.
+"""The flags of `unibus serve`, generated from the table of settings, so that none can be missing.
 
-A flag that is not given is None, and the next source decides. Numbers are read as text: the table checks them, with
-the same words for a flag, a variable and a file.
+A flag that is not given is None, and the next source decides. Numbers arrive as text: the table of settings checks
+them, with the same errors for a flag, a variable and a file.
 """
 
 from dataclasses import Field, field, make_dataclass
@@ -15,7 +15,9 @@ from unibus.config.values import PORT, SECONDS, SWITCH, TEXTS, WHOLE, shown_valu
 
 CONFIG_FILE: Final = "config"
 _METAVARS: Final = {PORT: "PORT", SECONDS: "SECONDS", WHOLE: "NUMBER"}
-_CONFIG_HELP: Final = "The configuration file, YAML or TOML; else UNIBUS_CONFIG, else unibus.yaml or unibus.toml here."
+_CONFIG_HELP: Final = (
+    "The configuration file, YAML or TOML. Default: UNIBUS_CONFIG, else unibus.yaml or unibus.toml in this folder."
+)
 
 
 def _option(each: "Field[Any]") -> tuple[str, Any, Any]:
@@ -49,7 +51,7 @@ ServeOptions: Final = make_dataclass(
 
 
 def flags_of(options: object) -> dict[str, object]:
-    """The settings that were given as flags. A flag that may be repeated takes commas too."""
+    """The settings that were given as flags. A repeatable flag also takes a list with commas."""
     given: dict[str, object] = {}
     for each in setting_fields():
         value = getattr(options, each.name, None)

@@ -1,1 +1,1 @@
-"""What all commands share: output, errors, signals, input, time as people type it."""
+"""What all commands share: output, errors, signals, input, times and durations on the command line."""

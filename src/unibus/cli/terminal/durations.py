@@ -1,4 +1,4 @@
-"""How long, as people type it: 90, 90s, 30m, 2h, 1h30m, 7d."""
+"""Durations as options write them: 90, 90s, 30m, 2h, 1h30m, 7d."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 
 
 def seconds_of(option: str, text: str) -> float:
-    """UsageError, naming the option, for what is no duration."""
+    """The duration in seconds. Raises UsageError, which names the option, if `text` is not a duration."""
     given = text.strip().lower()
     found = _PART.findall(given)
     if found and "".join(number + unit for number, unit in found) == given:
@@ -21,5 +21,5 @@ def seconds_of(option: str, text: str) -> float:
         except ValueError:
             total = -1.0
     if not 0 < total < 9e9:
-        raise UsageError(f"{option} {text!r} is no time", "for instance 90s, 30m, 2h or 7d")
+        raise UsageError(f"{option} {text!r} is not a duration", "for example 90s, 30m, 2h or 7d")
     return total

@@ -1,5 +1,5 @@
-"""How events of history are shown to people: a line of text each. Programs get records
-(bus/management/history/events.py).
+"""Events of history on a terminal: one line of text each. Programs get the records of
+bus/management/history/events.py instead.
 """
 
 from datetime import datetime
@@ -24,7 +24,7 @@ KIND_WIDTH: Final = 14
 
 
 def clock_time(instant: datetime) -> str:
-    """Of the day, in the zone of whoever reads it."""
+    """The time of day in the local zone, with milliseconds."""
     local = instant.astimezone()
     return f"{local:%H:%M:%S}.{local.microsecond // 1_000:03d}"
 
@@ -51,7 +51,7 @@ def line(event: "Event") -> "Text":
 
 
 def _details(event: "Event") -> list[tuple[str, str]]:
-    """What says more than that it happened."""
+    """The fields of the event that are set, beyond its kind and its message."""
     named = {
         "reason": event.reason,
         "delivery": event.delivery_count,

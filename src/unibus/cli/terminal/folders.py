@@ -1,4 +1,4 @@
-"""Folders that a command is about to write into: what is in the way is told in one line, before anything is written."""
+"""Checks a folder before a command writes into it, so that a wrong path is one error and leaves no partial files."""
 
 import os
 import tempfile
@@ -9,17 +9,17 @@ from unibus.stores.files.local_folder import local_folder
 
 
 def check_can_write(option: str, folder: str | Path) -> None:
-    """StoreUnavailable for a folder that is not there and cannot be made, or may not be written to."""
+    """Raises StoreUnavailable if the folder cannot be created or is not writable."""
     wanted = Path(os.path.abspath(local_folder(folder, "the folder")))
     there = next(each for each in (wanted, *wanted.parents) if os.path.lexists(each))
     if not there.is_dir():
-        raise StoreUnavailable(f"{there} is a file, no folder", f"name another folder: {option}")
+        raise StoreUnavailable(f"{there} is a file, not a folder", f"name another folder: {option}")
     try:
         if there != wanted:
-            os.rmdir(tempfile.mkdtemp(prefix=".unibus-", dir=there))  # Rights alone do not tell: /proc makes nothing.
+            os.rmdir(tempfile.mkdtemp(prefix=".unibus-", dir=there))  # Permissions are not enough: /proc has them.
         elif not os.access(there, os.W_OK | os.X_OK):
-            raise PermissionError(0, "nobody has given you the right")
+            raise PermissionError(0, "permission denied")
     except OSError as error:
         raise StoreUnavailable(
-            f"{folder} cannot be written to: {error.strerror}", f"name another folder: {option}"
+            f"{folder} is not writable: {error.strerror}", f"name another folder: {option}"
         ) from error

@@ -1,7 +1,7 @@
-"""Single keys, without Enter, while a command shows something live. The terminal is as before in the end, always.
+"""Single keys, without Enter, while a command shows live data. The terminal settings are restored in every case.
 
-Ctrl-C keeps its meaning. SIGTERM, which would end the process on the spot, ends it in order as long as keys are read.
-A job in the background reads no keys: the terminal is somebody else's then.
+Ctrl-C keeps its meaning. SIGTERM would end the process before the settings are restored, so while keys are read it
+raises `typer.Exit` instead. A job in the background reads no keys: the terminal belongs to the foreground job.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ import typer
 
 _READ_BYTES: Final = 64
 _SEQUENCE: Final = re.compile(r"\x1b([\[O][0-9;]*[ -~])?")
-"""What a terminal sends for keys that are no character."""
+"""What a terminal sends for keys without a character, such as arrows."""
 
 
 class Keys:
-    """`file` is the terminal; None where there is none, and no key ever comes."""
+    """`file` is the descriptor of the terminal. None: there is no terminal, and `wait` never returns a key."""
 
     def __init__(self, file: int | None) -> None:
         self._file = file
         self._typed = ""
 
     @property
-    def are_there(self) -> bool:
+    def is_available(self) -> bool:
         return self._file is not None
 
     def wait(self, seconds: float) -> str:
-        """The next key, if one is pressed within that time. Arrows and the like are nothing."""
+        """The next key, or "" if none is pressed within that time. Keys without a character are ignored."""
         if not self._typed:
             self._typed = self._read(seconds)
         key, self._typed = self._typed[:1], self._typed[1:]
@@ -53,14 +53,14 @@ class Keys:
         except OSError:
             typed = ""
         if not typed:
-            self._file = None  # The terminal is gone.
+            self._file = None  # The terminal was closed.
         return _SEQUENCE.sub("", typed).lower()
 
 
 @contextlib.contextmanager
 def keyboard() -> Iterator[Keys]:
-    """Read single keys until the block is left."""
-    if not _is_ours():
+    """Reads single keys until the block ends."""
+    if not _is_foreground():
         yield Keys(None)
         return
     import termios
@@ -72,7 +72,7 @@ def keyboard() -> Iterator[Keys]:
     def listen(number: int = 0, frame: FrameType | None = None) -> None:
         tty.setcbreak(file, termios.TCSANOW)
 
-    # After Ctrl-Z and `fg` the shell has set the terminal its own way.
+    # The shell changes the terminal settings at Ctrl-Z and `fg`, so SIGCONT sets ours again.
     handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, _end), signal.SIGCONT: signal.SIG_DFL}
     handlers[signal.SIGCONT] = signal.signal(signal.SIGCONT, listen)
     try:
@@ -88,17 +88,17 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise typer.Exit(128 + number)
 
 
-def _is_ours() -> bool:
-    """Whether somebody is at a keyboard, and it is for us."""
+def _is_foreground() -> bool:
+    """Whether standard input is a terminal and this process is its foreground job."""
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         return False
     try:
         file = sys.stdin.fileno()
     except (OSError, ValueError, AttributeError):
-        return False  # No standard input, or one in memory.
+        return False  # No standard input, or one that is not a file.
     if not os.isatty(file):
         return False
     try:
         return os.tcgetpgrp(file) == os.getpgrp()
     except OSError:
-        return True  # Not the terminal that started us, so nobody else reads from it on our behalf.
+        return True  # Not our controlling terminal, so no shell does job control on it.

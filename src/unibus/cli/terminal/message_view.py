@@ -1,21 +1,22 @@
-"""How messages are shown: a JSON object per line for programs, a readable block for people, or the body alone.
+"""How messages are shown: one JSON object per line for programs, a readable block for people, or the body alone.
 
-The record is the project's own JSON form of a message (core/codec/document.py) under names that the bus has for them.
-`kind` says how to read the body: "json" as it stands, "tagged" with the tags of core/codec/wire.py, "bytes" as base64.
+The record is the JSON form of a message (core/codec/document.py) with the field names of the bus. `kind` says how to
+read the body: "json" is plain JSON, "tagged" has the tags of core/codec/wire.py, "bytes" is base64.
 """
 
 import json
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
 from unibus.cli.terminal.output import flush, is_terminal, printable, write, write_json
 from unibus.core.codec.codec import encode_json
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.payload import Serialized
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 Record = dict[str, object]
 
@@ -23,19 +24,23 @@ LABEL_WIDTH: Final = 12
 _TIMES: Final = {"timestamp_ns": "sent_at", "scheduled_at_ns": "scheduled_at", "expires_ns": "expires_at"}
 _LEFT_OUT: Final = frozenset({"unibus", "channel", "ttl_ns", "backend_id"})
 _FIRST: Final = ("entity", "sequence", "id", "kind", "body", "priority", "delivery_count", "enqueued_at")
-# In the first lines of a block, or too much for a person.
+# Shown in the first lines of a block, or too long for a terminal.
 _NOT_LISTED: Final = frozenset({*_FIRST, "headers", "sent_at", "trace"})
 
 
 class MessageView:
-    """Shows one message after the other. Nothing counts as shown before `flush`."""
+    """Shows messages one by one. A message counts as shown only after `flush`."""
 
     def __init__(self, raw: bool = False) -> None:
         self._raw = raw
-        self._console = Console(highlight=False) if is_terminal() and not raw else None
+        self._console = None
+        if is_terminal() and not raw:
+            from rich.console import Console  # Only a terminal needs it: it takes longer than to show a message.
+
+            self._console = Console(highlight=False)
 
     def show(self, entity: str, message: Message, enqueued_at: datetime | None = None) -> None:
-        """`enqueued_at` is when the entity got it, which may be long after it was sent; None if that is not known."""
+        """`enqueued_at` is when the message arrived in the entity, perhaps long after it was sent. None: unknown."""
         if self._raw:
             write(raw_body(message.body))
             return
@@ -69,7 +74,7 @@ def instant(at_ns: int) -> str:
 
 
 def raw_body(body: object) -> bytes:
-    """Text and JSON as a line, bytes as they are: a line end more would make them other bytes."""
+    """Text and JSON as one line; bytes unchanged, without a line end, so that the output is exactly the body."""
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body)
     if isinstance(body, Serialized):
@@ -80,17 +85,21 @@ def raw_body(body: object) -> bytes:
     return msgspec.json.encode(document["body"]) + b"\n"
 
 
-def block(record: Record) -> Text:
-    """For a person: where and when, then every field that is set, then the body."""
+def block(record: Record) -> "Text":
+    """For people: a headline, then every field that is set, then the body."""
     return fields(record).append_text(body(record))
 
 
-def body(record: Record) -> Text:
+def body(record: Record) -> "Text":
+    from rich.text import Text
+
     return Text(f"{_indented(body_text(record))}\n")
 
 
-def fields(record: Record) -> Text:
+def fields(record: Record) -> "Text":
     """The block without the body."""
+    from rich.text import Text
+
     shown = Text()
     shown.append(f"#{record['sequence']}", style="bold")
     shown.append(f"  priority {record['priority']}", style="cyan")
@@ -107,7 +116,7 @@ def fields(record: Record) -> Text:
     return shown
 
 
-def _append_line(shown: Text, label: str, value: object) -> None:
+def _append_line(shown: "Text", label: str, value: object) -> None:
     shown.append(f"  {label:<{LABEL_WIDTH}} ", style="dim")
     shown.append(printable(str(value)).replace("\n", "\n" + " " * (LABEL_WIDTH + 3)) + "\n")
 
@@ -123,12 +132,12 @@ def _when(record: Record) -> str:
 
 
 def local_time(text: object) -> str:
-    """In the zone of whoever reads it."""
+    """In the local time zone."""
     return f"{datetime.fromisoformat(str(text)).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def body_text(record: Record) -> str:
-    """JSON in lines, text as it is, bytes by their number and in base64."""
+    """JSON indented, text unchanged, bytes in base64."""
     body, kind = record["body"], str(record["kind"])
     if isinstance(body, str):
         return printable(body if kind == "json" else f"{kind} in base64: {body}")

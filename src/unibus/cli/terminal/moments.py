@@ -1,6 +1,6 @@
-"""Instants as people type them: how long ago (10m, 2h), or when (2026-01-31T12:00, 12:00 for today).
+"""Instants as options write them: how long ago (10m, 2h), or a date and time (2026-01-31T12:00; 12:00 means today).
 
-What has no zone is in the one that the command shows its own times in.
+A time without a zone is in the zone in which the command shows its own times.
 """
 
 import re
@@ -11,15 +11,15 @@ from unibus.cli.terminal.durations import seconds_of
 from unibus.errors import UsageError
 
 _BARE: Final = re.compile(r"\d{8,}(\.\d*)?")
-"""A date without its lines, or seconds since 1970: as a time that has passed since it would stand for everything."""
+"""A date without its hyphens, or seconds since 1970. Read as seconds ago it would silently select all of history."""
 
 
 def moment_of(option: str, text: str, now: datetime | None = None, zone: tzinfo | None = None) -> datetime:
-    """With its time zone; `zone`, or that of the machine, where none is given. UsageError for what is no instant."""
+    """With a time zone: its own, else `zone`, else that of the machine. Raises UsageError if it is not an instant."""
     present = datetime.now(zone).astimezone(zone) if now is None else now
     if _BARE.fullmatch(text.strip()):
         raise UsageError(
-            f"{option} {text!r} may be a time or a date", "say 2026-01-31T12:00+00:00, or how long ago: 90d"
+            f"{option} {text!r} could be a duration or a date", "write 2026-01-31T12:00+00:00, or how long ago: 90d"
         )
     try:
         return present - timedelta(seconds=seconds_of(option, text))
@@ -32,7 +32,8 @@ def moment_of(option: str, text: str, now: datetime | None = None, zone: tzinfo 
     try:
         return _in_zone(datetime.combine(present.date(), time.fromisoformat(text)), zone)
     except ValueError:
-        raise UsageError(f"{option} {text!r} is no time", "for instance 10m, 2h, 12:30 or 2026-01-31T12:00") from None
+        hint = "for example 10m, 2h, 12:30 or 2026-01-31T12:00"
+        raise UsageError(f"{option} {text!r} is not a time", hint) from None
 
 
 def _in_zone(found: datetime, zone: tzinfo | None) -> datetime:

@@ -1,33 +1,54 @@
-"""A group of commands whose files are imported when a command is asked for: most starts need one of them."""
+"""A group whose commands are imported only when they are called: a start of the command line runs one of them.
 
+`--help` of the group lists all commands. It uses the summaries of the table, so it imports no command either; a test
+compares them with the docstrings of the commands.
+"""
+
+import copy
 import importlib
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import typer
 import typer.main
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+
+class CommandEntry(NamedTuple):
+    """The module of a command, and the summary in the help of its group: the first line of the command's own help.
+
+    The command, or the group of commands, has the name of its module there.
+    """
+
+    module: str
+    summary: str
 
 
 class OnDemand(TyperGroup):
-    """`homes` names the module of each command; the command, or the group of commands, is what has its name there."""
+    """`table` has the commands in the order of `--help`."""
 
-    homes: ClassVar[Mapping[str, str]] = {}
+    table: ClassVar[Mapping[str, CommandEntry]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(dict.fromkeys((*self.homes, *self.commands)))
+        return list(dict.fromkeys((*self.table, *self.commands)))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        # All of them for a name that is not there, so that one that is near can be suggested.
-        for name in [cmd_name] if cmd_name in self.homes else self.homes:
+        # An unknown name imports all commands: typer then suggests the nearest one.
+        for name in [cmd_name] if cmd_name in self.table else self.table:
             if name not in self.commands:
-                self.commands[name] = _load(name, self.homes[name])
+                self.commands[name] = _load(name, self.table[name].module)
         return self.commands.get(cmd_name)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        listing = copy.copy(self)
+        summaries = {name: TyperCommand(name, help=entry.summary) for name, entry in self.table.items()}
+        listing.commands = {**summaries, **self.commands}
+        super(OnDemand, listing).format_help(ctx, formatter)
 
-def _load(name: str, home: str) -> Any:
+
+def _load(name: str, module: str) -> Any:
     """A command is a typed function, a group of commands is a Typer."""
-    found = getattr(importlib.import_module(home), home.rpartition(".")[2])
+    found = getattr(importlib.import_module(module), module.rpartition(".")[2])
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False)
         single.command(name)(found)

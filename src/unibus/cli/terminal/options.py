@@ -1,7 +1,7 @@
 """Commands with many options take them as one value: a dataclass whose fields are the options.
 
-Typer reads options from the parameters of a function. A command that has a dozen would be called with a dozen
-arguments; here it is shown to typer with the fields of the dataclass as its parameters, and called with one.
+Typer reads options from the parameters of a function. `with_options` gives the function a signature with the fields
+of the dataclass, collects what typer passes, and calls the command with one argument.
 """
 
 import functools
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 def with_options(kind: type[Options]) -> Callable[[Callable[[Options], Answer]], Callable[..., Answer]]:
-    """Make a function of one dataclass a command that has its fields as arguments and options."""
+    """Makes a function of one dataclass a command with the fields of the dataclass as arguments and options."""
 
     def decorate(command: Callable[[Options], Answer]) -> Callable[..., Answer]:
         @functools.wraps(command)
@@ -22,7 +22,7 @@ def with_options(kind: type[Options]) -> Callable[[Callable[[Options], Answer]],
             return command(kind(**given))
 
         signature = inspect.signature(kind)
-        # Both, because typer asks for both; and no way back to the function that takes one argument.
+        # Typer reads the signature and the annotations. `__wrapped__` would lead it to the original function.
         vars(called)["__signature__"] = signature
         called.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
         del vars(called)["__wrapped__"]

@@ -1,7 +1,7 @@
-"""Writing results: JSON Lines for programs, text for people. Who reads is told by the terminal, not by colours.
+"""Writes results: JSON Lines to a pipe or file, text to a terminal. Settings for colours do not change which.
 
-A reader that goes away (`unibus receive … | head`) is no error worth a message: the command ends as if the signal of
-a closed pipe had ended it. It learns of it before it has settled what it could not write.
+A reader that closes the pipe (`unibus receive … | head`) is not an error: the command ends silently with the exit code
+of SIGPIPE. `write` and `flush` raise before the caller settles a message, so what was not written is released.
 """
 
 import os
@@ -13,16 +13,16 @@ import msgspec
 import typer
 
 SIGPIPE_EXIT: Final = 128 + 13
-"""Written as numbers: not every system has the signal."""
+"""As numbers, because Windows has no SIGPIPE."""
 
 
 def is_terminal() -> bool:
-    """Whether a person reads the output. FORCE_COLOR and the like do not make a pipe a person."""
+    """Whether standard output is a terminal. FORCE_COLOR and similar variables do not change the answer."""
     return sys.stdout.isatty()
 
 
 def write_json(record: object) -> None:
-    """One line. It is out only after `flush`."""
+    """Writes one line. It is written for certain only after `flush`."""
     write(msgspec.json.encode(record) + b"\n")
 
 
@@ -30,39 +30,39 @@ def write(data: bytes) -> None:
     try:
         sys.stdout.buffer.write(data)
     except BrokenPipeError:
-        raise _reader_is_gone() from None
+        raise _pipe_closed() from None
 
 
 def flush() -> None:
-    """Until this returns nothing counts as shown."""
+    """Nothing counts as shown until this returns."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        raise _reader_is_gone() from None
+        raise _pipe_closed() from None
 
 
 def check_reader() -> None:
-    """End the command if the reader of a pipe has left, also while there is nothing to write."""
+    """Ends the command if the reader has closed the pipe, even while there is nothing to write."""
     if is_terminal() or not hasattr(select, "poll"):
         return
     try:
         file = sys.stdout.fileno()
-    except OSError:  # Not a file, as in a test.
+    except OSError:  # Standard output is not a file, as in a test.
         return
     poll = select.poll()
-    poll.register(file, 0)  # Errors are always reported.
+    poll.register(file, 0)  # No events requested: poll reports errors in any case.
     if any(state & select.POLLERR for _, state in poll.poll(0)):
-        raise _reader_is_gone()
+        raise _pipe_closed()
 
 
 def aside(text: str) -> None:
-    """A remark for the person at the terminal; programs do not get it."""
+    """Prints a remark on the error stream if that is a terminal; scripts do not get it."""
     if sys.stderr.isatty():
         typer.secho(text, dim=True, err=True)
 
 
 def printable(text: str) -> str:
-    """What came from outside may not steer the terminal: all but line ends, tabs and visible characters is escaped."""
+    """Escapes control characters except line ends and tabs, so that data from outside cannot control the terminal."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in "\n\t" else _escaped(each) for each in text)
@@ -72,9 +72,9 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def _reader_is_gone() -> typer.Exit:
-    # The interpreter flushes once more at its end and would complain: let it write to nowhere.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _pipe_closed() -> typer.Exit:
+    # The interpreter flushes standard output at exit and would report the closed pipe: redirect it to /dev/null.
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
     return typer.Exit(SIGPIPE_EXIT)

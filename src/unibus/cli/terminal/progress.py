@@ -1,4 +1,4 @@
-"""How far a long piece of work has come: a bar on a terminal, on the error stream, so that output stays output."""
+"""A progress bar for long operations: on the error stream, and only if that is a terminal."""
 
 import contextlib
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def bar() -> Iterator[Callable[[int, int], None]]:
-    """To be called with how much is done, and how much there is."""
+    """Yields the function to report progress with: (done, total)."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return

@@ -1,7 +1,7 @@
-"""What a person sees when a command fails: what happened, what to do about it, and an exit code to match.
+"""How a command reports that it failed: what was wrong, a hint what to do, and an exit code.
 
-One table says which error ends with which code; a test holds it complete. Secrets do not reach the terminal,
-with or without `--debug`.
+`EXIT_CODES` maps errors to exit codes; a test checks that it covers every error. Passwords and keys are masked in all
+of this output, with and without `--debug`.
 """
 
 import enum
@@ -55,7 +55,7 @@ from unibus.errors import (
 
 
 class ExitCode(enum.IntEnum):
-    """What scripts may rely on. A signal ends a command with 128 and its number, as shells have it."""
+    """A stable interface for scripts. After a signal the exit code is 128 plus its number, as in shells."""
 
     OK = 0
     FAILED = 1
@@ -106,7 +106,7 @@ EXIT_CODES: Final[dict[type[BaseException], ExitCode]] = {
     CaptureMismatch: ExitCode.FAILED,
     CaptureDamaged: ExitCode.FAILED,
 }
-"""The nearest class in the order of inheritance decides, so a family needs one line."""
+"""The nearest base class decides, so one row covers an error and its subclasses."""
 
 _URL_SECRET: Final = re.compile(r"(://[^/\s:@]*):[^/\s]*@")
 _NAMED_SECRET: Final = re.compile(
@@ -123,7 +123,7 @@ def set_debug(is_on: bool) -> None:
 
 
 def debug_line(text: str) -> None:
-    """One line on the error stream, with `--debug` only."""
+    """Prints one line on the error stream, with `--debug` only."""
     if _debug[0]:
         typer.echo(f"debug: {masked(text)}", err=True)
 
@@ -133,26 +133,26 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def masked(text: str) -> str:
-    """The text without passwords in URLs and without the secrets of connection strings."""
+    """The text with the passwords of URLs and the secrets of connection strings replaced by ***."""
     return _NAMED_SECRET.sub(r"\1=***", _URL_SECRET.sub(r"\1:***@", text))
 
 
 def report(error: Exception, debug: bool) -> ExitCode:
-    """Tell about an error that ended a command, on the error stream, and say how to exit."""
+    """Prints the error that ended a command, and returns the exit code."""
     if debug:
         typer.echo(masked("".join(traceback.format_exception(error))), err=True, nl=False)
     if isinstance(error, BusError):
-        tell(error.what, error.hint)
+        print_error(error.what, error.hint)
     elif isinstance(error, OSError):
-        tell(str(error) or type(error).__name__, "")
+        print_error(str(error) or type(error).__name__, "")
     else:
-        again = "" if debug else "; `unibus --debug …` shows where it happened"
-        tell(f"unexpected {type(error).__name__}: {error}", f"this is a defect of unibus, please report it{again}")
+        again = "" if debug else "; `unibus --debug …` shows the traceback"
+        print_error(f"unexpected {type(error).__name__}: {error}", f"this is a bug in unibus, please report it{again}")
     return exit_code(error)
 
 
-def tell(what: str, hint: str) -> None:
-    """The two lines that every failed command ends with; the second only when there is advice to give."""
+def print_error(what: str, hint: str) -> None:
+    """The last two lines of every failed command; the second only if there is a hint."""
     typer.echo(f"{typer.style('error:', fg='red', bold=True)} {masked(what)}", err=True)
     if hint:
         typer.echo(f"{typer.style('hint:', fg='yellow')} {masked(hint)}", err=True)

@@ -1,8 +1,8 @@
-"""Reading what is typed or piped in, without ever missing Ctrl-C.
+"""Reads standard input without ever missing Ctrl-C.
 
-Python acts on a signal between two of its steps. One that comes after the last look and before a read blocks would be
-noticed when the read returns, which may be never. So the wait is one for two things: for input, and for a pipe that
-the signal itself writes into.
+Python runs signal handlers between two bytecodes. A signal that arrives after the last check and before a blocking read
+would be handled when the read returns, which may be never. So `select` waits for two descriptors: the input, and a pipe
+into which the signal itself writes (`signal.set_wakeup_fd`).
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol
 
 class InputSource(Protocol):
     def read1(self, size: int, /) -> bytes:
-        """What is there, at most so much; waits for the first of it, and gives nothing at the end."""
+        """The available bytes, at most `size`. Waits for the first one; returns b"" at the end of the input."""
 
 
 class AwakeSource:
@@ -26,7 +26,7 @@ class AwakeSource:
         self._wakes = wakes
 
     def read1(self, size: int, /) -> bytes:
-        # Whatever woke it: if that was a signal, its handler has run by the next line.
+        # If a signal woke it, the signal's handler has run, and raised, before the next line.
         select.select([self._source.fileno(), self._wakes], [], [])
         return self._source.read1(size)  # type: ignore[attr-defined,no-any-return]
 
@@ -35,13 +35,13 @@ def _can_wait_for(source: BinaryIO) -> bool:
     try:
         source.fileno()
     except OSError:
-        return False  # It stands in memory.
+        return False  # Not a file, but an object in memory.
     return sys.platform != "win32" and threading.current_thread() is threading.main_thread()
 
 
 @contextlib.contextmanager
 def awake(source: BinaryIO) -> Iterator[InputSource]:
-    """The source, as one that can be waited for. Where that is not possible it is taken as it is."""
+    """The source with a `read1` that signals interrupt; unchanged where `select` cannot wait for it."""
     if not _can_wait_for(source):
         yield source  # type: ignore[misc]
         return
