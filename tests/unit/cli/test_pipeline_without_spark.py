@@ -31,7 +31,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     [
         (["report", "latency"], 4, "there is no lake unibus-lake"),
         (["sql", "SELECT 1"], 4, "there is no lake unibus-lake"),
-        (["sql", "DELETE FROM messages"], 2, "only a SELECT is answered, not DELETE"),
+        (["sql", "DELETE FROM messages"], 2, "only a SELECT is allowed, not DELETE"),
         (["status"], 4, "`unibus pipeline run --once` makes it; --lake or UNIBUS_LAKE names another"),
         (["compact"], 4, "there is no lake"),
         (["vacuum"], 4, "there is no lake"),
