@@ -75,9 +75,9 @@ def test_run_and_rebuild(spark: SparkSession, asked: Asked, tmp_path: Path) -> N
     ("arguments", "code", "told"),
     [
         (["--master", "spark://127.0.0.1:1"], 4, "no Spark master answers at spark://127.0.0.1:1"),
-        (["--master", "spork"], 2, "is no address of Spark"),
+        (["--master", "spork"], 2, "is not a Spark address"),
         (["--connect", "sc://127.0.0.1:1"], 4, "no Spark Connect server answers"),
-        (["--connect", "http://x"], 2, "is no address of Spark"),
+        (["--connect", "http://x"], 2, "is not a Spark address"),
         (["--master", "local[2]", "--connect", "sc://x"], 2, "contradict"),
     ],
 )

@@ -131,7 +131,7 @@ def test_a_machine_that_is_killed_is_replaced_by_the_next_session(tmp_path: Path
     )
     told = ended.stdout.splitlines()
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert told[0].startswith("lost: the Java machine of Spark ended while it worked")
+    assert told[0].startswith("lost: the JVM of Spark ended during a job")
     assert told[1:] == [str(len(EVENTS))]
     assert tables_of(Lake(lake)) == expected(EVENTS)
 
@@ -167,6 +167,6 @@ def test_a_connect_server_that_is_killed_is_replaced_by_the_next_session(tmp_pat
             second.kill()
     told = ended.stdout.splitlines()
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert told[0].startswith("lost: the Spark Connect server ended while it worked")
+    assert told[0].startswith("lost: the Spark Connect server ended during a job")
     assert told[1:] == [str(len(EVENTS))]
     assert tables_of(Lake(lake)) == expected(EVENTS)

@@ -172,7 +172,7 @@ def test_stuck(session: SparkSession, asked: Asked) -> None:
     assert ages == sorted(ages, reverse=True)  # type: ignore[type-var]
     assert sum(found.plots[0].values) <= len(keys)
     dead = [row for row in found.records() if str(row["channel"]).endswith("$DeadLetterQueue")]
-    assert {row["why"] for row in dead} == {"a dead letter waits for an operator"}
+    assert {row["why"] for row in dead} == {"dead-lettered: it waits for an operator"}
     old = answer(session, asked.lake, ReportRequest("stuck", MIDDLE_US, limit=ALL))
     assert {tuple(row[:3]) for row in old.rows} < {tuple(row[:3]) for row in found.rows}
 
@@ -352,7 +352,7 @@ def test_what_java_raises_is_told_in_one_line(session: SparkSession, asked: Aske
 
 def test_a_text_is_no_name_whatever_was_set(session: SparkSession, asked: Asked) -> None:
     session.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")
-    with pytest.raises(QueryInvalid, match="this is no SQL"):
+    with pytest.raises(QueryInvalid, match="syntax error in the SQL"):
         sql(session, asked, """SELECT "reflect"('java.lang.System', 'getenv', 'HOME')""")
 
 
@@ -363,8 +363,8 @@ def test_a_text_is_no_name_whatever_was_set(session: SparkSession, asked: Asked)
         ("SELECT * FROM mesages", "there is no table 'mesages'", "did you mean messages?"),
         ("SELECT * FROM nothing", "there is no table 'nothing'", "there are messages, "),
         ("SELECT nosuch(1)", "there is no function 'nosuch'", "Spark SQL"),
-        ("SELECT 1 GROUP ORDER", "this is no SQL", "Spark SQL"),
-        ("SELECT 1) LIMIT 1; (SELECT 2", "one query at a time", ""),
+        ("SELECT 1 GROUP ORDER", "syntax error in the SQL", "Spark SQL"),
+        ("SELECT 1) LIMIT 1; (SELECT 2", "has more than one query", ""),
         ("SELECT * FROM text.`/etc/hostname`", "there is no table", ""),
         ("SELECT 1 + 'a'", "", ""),
     ],
@@ -420,5 +420,5 @@ def test_a_path_is_no_pattern(session: SparkSession, tmp_path: Path) -> None:
 
 
 def test_nothing_else_can_be_asked(session: SparkSession, asked: Asked) -> None:
-    with pytest.raises(UsageError, match="there is no question 'rm'"):
+    with pytest.raises(UsageError, match="there is no report 'rm'"):
         answer(session, asked.lake, ReportRequest("rm"))

@@ -118,7 +118,7 @@ def test_what_it_refuses_is_told_as_ever(served: Served) -> None:
     reply = ask(served.asked.path, ReportRequest("rm"))
     assert reply is not None
     assert reply.refusal is not None
-    assert "there is no question 'rm'" in reply.refusal.what
+    assert "there is no report 'rm'" in reply.refusal.what
 
 
 def test_it_is_a_connect_server_for_those_who_have_the_token(served: Served) -> None:
@@ -150,7 +150,7 @@ def test_a_second_one_is_refused(served: Served) -> None:
         env=environment(),
     )
     assert (done.returncode, done.stdout) == (4, "")
-    assert "is there already" in done.stderr
+    assert "already runs" in done.stderr
 
 
 def test_it_brings_the_tables_up_to_date(served: Served) -> None:

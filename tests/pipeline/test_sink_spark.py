@@ -73,7 +73,7 @@ def test_another_stream_of_the_same_name_is_one_clear_error(spark: SparkSession,
             spark.conf.unset(setting)
 
     run("a")
-    with pytest.raises(StreamingQueryException, match="'orders' has been written from another checkpoint"):
+    with pytest.raises(StreamingQueryException, match="'orders' was written from another checkpoint"):
         run("b")
     with MessageBus(url) as bus:
         assert [message.body for message in bus.peek("out", 100)] == [1, 2, 3]

@@ -10,7 +10,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from tests.pipeline.histories import capture, event, small_bus
 from unibus.core.lifecycle.events import Event
-from unibus.pipeline.connector.cursor import cursors_of
+from unibus.stores.sqlite.outside_cursors import shown_cursors
 from unibus.sync import MessageBus
 
 
@@ -101,7 +101,7 @@ def test_a_stream_reads_every_event_once_over_restarts(spark: SparkSession, tmp_
     taken.fails_at = -1
     query = run(startingOffsets="latest")
     assert taken.batches == {0: [2, 3, 4, 5, 6], 1: [7, 8, 9], 2: [10], 3: [11, 12]}
-    assert cursors_of(str(folder)) == {"watch": 12}
+    assert shown_cursors(f"{folder}/capture") == {"watch": 12}
     assert query.lastProgress is not None
     assert query.lastProgress.sources[0].latestOffset == '{"local": 12}'
 

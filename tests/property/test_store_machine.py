@@ -67,7 +67,7 @@ REMEMBERED = 12  # Locks, old ones included, that a step may try.
 
 SHORT = ModelRules(lock_ns=10 * SECOND, deliveries_max=2)
 WORLD: dict[str, ModelRules] = {
-    "q": ModelRules(10 * SECOND, 2, 40 * SECOND, 20 * SECOND, knows_ids=True, buries_expired=True),
+    "q": ModelRules(10 * SECOND, 2, 40 * SECOND, 20 * SECOND, knows_ids=True, dead_letters_expired=True),
     "f": ModelRules(10 * SECOND, 2, by_priority=False, dead_letters_to="g"),
     "g": SHORT,
     "s": ModelRules(10 * SECOND, 3, 40 * SECOND, by_session=True),
@@ -115,7 +115,7 @@ def settings_of(rules: ModelRules) -> Settings:
         "dedup_window": rules.window_ns / 1e9 if rules.knows_ids else None,
         "ordering": "priority" if rules.by_priority else "sequence",
         "requires_session": rules.by_session,
-        "dead_letter_on_expiration": rules.buries_expired,
+        "dead_letter_on_expiration": rules.dead_letters_expired,
     }
     if rules.forward_to:
         given["forward_to"] = rules.forward_to
@@ -129,8 +129,8 @@ def seen(claimed: Claimed) -> tuple[str, str, int, int]:
     return str(body), STATE_NAMES[claimed.state], claimed.delivery_count, claimed.priority
 
 
-def told(letter: ModelMessage) -> tuple[str, str, int, int]:
-    return letter.text, letter.state, letter.count, letter.priority
+def summary(message: ModelMessage) -> tuple[str, str, int, int]:
+    return message.text, message.state, message.count, message.priority
 
 
 @st.composite
@@ -206,7 +206,7 @@ class Machine(RuleBasedStateMachine):
 
     # Sending
 
-    def post(self, fields: dict[str, Any]) -> ModelSend:
+    def model_send(self, fields: dict[str, Any]) -> ModelSend:
         self.sent += 1
         # Never two at one instant: which of them would be first in a third entity is not specified.
         visible_ns = self.now_ns + fields["delay_s"] * SECOND + self.sent if fields["delay_s"] else 0
@@ -215,28 +215,28 @@ class Machine(RuleBasedStateMachine):
             text, fields["priority"], fields["session"], fields["ttl_s"] * SECOND, visible_ns, fields["key"]
         )
 
-    def command(self, name: str, post: ModelSend) -> Send:
-        data = encode(Message.new(name, post.text, post.priority))
-        command = Send(name, MessageRef(post.text, len(data), post.session), data, post.priority)
-        command.ttl_ns, command.visible_ns, command.dedup_key = post.ttl_ns, post.visible_ns, post.key
+    def command(self, name: str, sent: ModelSend) -> Send:
+        data = encode(Message.new(name, sent.text, sent.priority))
+        command = Send(name, MessageRef(sent.text, len(data), sent.session), data, sent.priority)
+        command.ttl_ns, command.visible_ns, command.dedup_key = sent.ttl_ns, sent.visible_ns, sent.key
         return command
 
     @rule(name=names, fields=posts())
     def send(self, name: str, fields: dict[str, Any]) -> None:
-        post = self.post(fields)
-        found = self.both(lambda: self.model.send(name, post), lambda: self.run(self.command(name, post)))
+        sent = self.model_send(fields)
+        found = self.both(lambda: self.model.send(name, sent), lambda: self.run(self.command(name, sent)))
         if found is not None:
             sequence, [result] = found
             assert (result.sequence, result.duplicate) == (sequence, sequence == 0)
-            if post.visible_ns:
+            if sent.visible_ns:
                 self.scheduled = [*self.scheduled, (name, sequence)][-REMEMBERED:]
 
     @rule(sends=st.lists(st.tuples(names, posts()), min_size=1, max_size=6))
     def send_together(self, sends: list[tuple[str, dict[str, Any]]]) -> None:
-        made = [(name, self.post(fields)) for name, fields in sends]
+        made = [(name, self.model_send(fields)) for name, fields in sends]
         found = self.both(
             lambda: self.model.together([lambda each=each: self.model.send(*each) for each in made], made),
-            lambda: self.run(*[self.command(name, post) for name, post in made]),
+            lambda: self.run(*[self.command(name, sent) for name, sent in made]),
         )
         if found is not None:
             assert [result.sequence for result in found[1]] == found[0]
@@ -249,19 +249,19 @@ class Machine(RuleBasedStateMachine):
 
     # Receiving
 
-    def received(self, name: str, letters: list[ModelMessage], claims: list[Claimed], lock: bool) -> None:
-        assert [each.text for each in letters] == [str(message_of(each).body) for each in claims]
-        for letter, claimed in zip(letters, claims, strict=True):
-            assert (letter.count + 1, letter.sequence) == (claimed.delivery_count, claimed.sequence)
+    def received(self, name: str, messages: list[ModelMessage], claims: list[Claimed], lock: bool) -> None:
+        assert [each.text for each in messages] == [str(message_of(each).body) for each in claims]
+        for message, claimed in zip(messages, claims, strict=True):
+            assert (message.count + 1, message.sequence) == (claimed.delivery_count, claimed.sequence)
             if lock:
-                self.model.lock(name, letter, claimed.token)
+                self.model.lock(name, message, claimed.token)
                 self.locks = [*self.locks, Lock(name, claimed.sequence, claimed.token)][-REMEMBERED:]
             else:
-                self.model.take(name, letter)
+                self.model.take(name, message)
 
     @rule(name=queues, count=st.integers(1, 4), lock=st.sampled_from([True, True, True, False]))
     def claim(self, name: str, count: int, lock: bool) -> None:
-        if name in self.model.boxes:
+        if name in self.model.queues:
             request = ClaimRequest(name, count, lock)
             found = self.both(lambda: self.model.claim(name, count), lambda: self.store.claim(request).wait(ANSWER_S))
             if found is not None:
@@ -269,7 +269,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["q", "f", "g"]), pick=picks, several=st.booleans())
     def receive_deferred(self, name: str, pick: int, several: bool) -> None:
-        deferred = [each.sequence for each in self.model.boxes[name].letters.values() if each.state == "deferred"]
+        deferred = [each.sequence for each in self.model.queues[name].messages.values() if each.state == "deferred"]
         sequences = deferred[pick % len(deferred) :][: 2 if several else 1] if deferred else [pick + 1]
         request = ClaimRequest(name, sequences=tuple(sequences))
         found = self.both(
@@ -335,9 +335,9 @@ class Machine(RuleBasedStateMachine):
             wanted, command = self.settlement(verb, self.locks[pick % len(self.locks)], 0)
             steps.append(wanted)
             commands.append(command)
-        made = [(name, self.post(fields)) for name, fields in sends]
+        made = [(name, self.model_send(fields)) for name, fields in sends]
         steps += [lambda each=each: self.model.send(*each) for each in made]
-        commands += [self.command(name, post) for name, post in made]
+        commands += [self.command(name, sent) for name, sent in made]
         self.tick()
         try:
             expected = self.model.together(steps, made)
@@ -355,11 +355,11 @@ class Machine(RuleBasedStateMachine):
     @rule(name=st.sampled_from((*QUEUES, "s")), pick=picks, into=st.sampled_from((*SENDABLE, "t/Subscriptions/a", "")))
     def move_or_remove(self, name: str, pick: int, into: str) -> None:
         """Into another entity, or away."""
-        if name not in self.model.boxes:
+        if name not in self.model.queues:
             return
         self.tick()
         self.store.peek(name, 0, 1).wait(ANSWER_S)  # What is due happens first, in both.
-        there = sorted(self.model.boxes[name].letters)
+        there = sorted(self.model.queues[name].messages)
         sequence = there[pick % len(there)] if there else pick + 1
         if into:
             self.both(lambda: self.model.move(name, sequence, into), lambda: self.run(Move(name, sequence, into)))
@@ -400,8 +400,8 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks)
     def receive_deferred_in_session(self, pick: int) -> None:
         held = self.sessions[-1 - pick % len(self.sessions)]
-        box = self.model.boxes[held.entity]
-        sequences = [each.sequence for each in box.letters.values() if each.state == "deferred"][:1] or [1]
+        queue = self.model.queues[held.entity]
+        sequences = [each.sequence for each in queue.messages.values() if each.state == "deferred"][:1] or [1]
         request = ClaimRequest(held.entity, session=held.proof, sequences=tuple(sequences))
         found = self.both(
             lambda: self.model.deferred(held.entity, sequences, held.proof),
@@ -473,21 +473,22 @@ class Machine(RuleBasedStateMachine):
         # The store does what is due before it looks. A message that is abandoned after its time to live is due at once.
         self.model.tick(self.now_ns)
         infos = {info.name: info for info in self.store.entities().wait(ANSWER_S)}
-        assert infos.keys() == self.model.boxes.keys()
-        for name, box in self.model.boxes.items():
+        assert infos.keys() == self.model.queues.keys()
+        for name, queue in self.model.queues.items():
             found = self.store.peek(name, 0, 1_000).wait(ANSWER_S)
             if name in LOOSE:
                 self.adopt(name, found)
             assert [(each.sequence, *seen(each)) for each in found] == [
-                (each.sequence, *told(each)) for each in sorted(box.letters.values(), key=lambda each: each.sequence)
+                (each.sequence, *summary(each))
+                for each in sorted(queue.messages.values(), key=lambda each: each.sequence)
             ]
             self.peeks_agree(name, [each.sequence for each in found], found)
             info = infos[name]
-            states = [each.state for each in box.letters.values()]
+            states = [each.state for each in queue.messages.values()]
             counts = (info.active, info.locked, info.scheduled, info.deferred)
             assert counts == tuple(states.count(state) for state in ("active", "locked", "scheduled", "deferred"))
             assert info.size_bytes == sum(each.who.size for each in found)
-            assert info.last_sequence == box.sequence
+            assert info.last_sequence == queue.sequence
 
     def peeks_agree(self, name: str, sequences: list[int], found: list[Claimed]) -> None:
         """From the middle, and session by session: the same messages in the same order."""
@@ -500,19 +501,19 @@ class Machine(RuleBasedStateMachine):
             own = self.store.peek(name, 0, 1_000, session_id).wait(ANSWER_S)
             assert [each.sequence for each in own] == wanted
         if name in WITH_SESSIONS:
-            stated = {key for key, held in self.model.boxes[name].sessions.items() if held.state is not None}
+            stated = {key for key, held in self.model.queues[name].sessions.items() if held.state is not None}
             listed = stated | {each.who.session_id for each in found if each.who.session_id is not None}
             assert self.store.catalog.sessions(name, 0, 0, 1_000).wait(ANSWER_S) == sorted(listed)
 
     def adopt(self, name: str, found: list[Claimed]) -> None:
         """Take over which of the messages has which sequence, where that is not promised."""
-        box = self.model.boxes[name]
-        assert sorted(box.letters) == sorted(each.sequence for each in found)
+        queue = self.model.queues[name]
+        assert sorted(queue.messages) == sorted(each.sequence for each in found)
         sequences = {seen(each)[0]: each.sequence for each in found}
-        if len(sequences) == len(found) and sequences.keys() == {each.text for each in box.letters.values()}:
-            for letter in box.letters.values():
-                letter.sequence = sequences[letter.text]
-            box.letters = {each.sequence: each for each in box.letters.values()}
+        if len(sequences) == len(found) and sequences.keys() == {each.text for each in queue.messages.values()}:
+            for message in queue.messages.values():
+                message.sequence = sequences[message.text]
+            queue.messages = {each.sequence: each for each in queue.messages.values()}
 
     @invariant()
     def sessions_have_the_same_state(self) -> None:

@@ -1,1 +1,1 @@
-"""The data pipeline: everything that crossed a bus, on Spark. The only room that imports pyspark."""
+"""The data pipeline: the history of buses as Delta tables, computed with Spark. Only this package imports pyspark."""

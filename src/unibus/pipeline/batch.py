@@ -1,7 +1,7 @@
-"""What the driver does with the answers of the tasks: put parts together, and commit each table once.
+"""The driver's part of a batch: combine the results of the tasks, and commit each table once.
 
-A table that has the batch already is left alone. The order of tables does not matter, but that `batches` is the last,
-and comes when the others are on the disk: a power cut must not leave a batch that looks complete.
+A table that already has the batch is skipped. The tables may be committed in any order, except that `batches` is the
+last, and is written only after the others are synced: a power cut must not leave a batch that looks complete.
 """
 
 import time
@@ -38,10 +38,10 @@ from unibus.pipeline.storage.tables import (
 )
 
 OPEN_ROWS: Final = 100_000
-"""Of open messages in one file: what is written again when one of them moves."""
+"""Of open messages in one file: the rows that are rewritten when one of them changes."""
 _SMALL_ROWS: Final = OPEN_ROWS // 4
 _SMALL_FILES: Final = 8
-"""So many files with few open messages are put together."""
+"""From so many files with few open messages on, they are merged."""
 
 Step = Callable[[str], None]
 _FINISH: Final[tuple[tuple[LakeTable, Callable[[pa.Table, pa.Table], pa.Table]], ...]] = (
@@ -84,10 +84,10 @@ class Batch:
         ends, drops, fresh = self._parts("ends"), self._parts("drops"), self._parts("opened")
         rewritten = _rewritten(folder, [each for each in folder.files() if each.open], fresh, ends, drops)
         earlier = parts_of_rows(folder.read(rewritten))
-        standing, lost = dropped(merged(pa.concat_tables([earlier, fresh]), ends), drops)
+        still_open, lost = dropped(merged(pa.concat_tables([earlier, fresh]), ends), drops)
         number = self._plan.number
         adds = [file for each in self._answers for file in each.closed]
-        rows = open_rows(standing)
+        rows = open_rows(still_open)
         for at in range(0, rows.num_rows, OPEN_ROWS):
             adds.append(folder.write(rows.slice(at, OPEN_ROWS), number, open_=True))
         if lost.num_rows:
@@ -123,7 +123,7 @@ class Batch:
         _commit(folder, number, [folder.write(rows, number)] if rows.num_rows else [])
 
     def finish(self, seconds: float) -> tuple[int, int]:
-        """The row in `batches`, which makes the batch complete. How many events, and how many messages it closed."""
+        """Write the row in `batches`, which makes the batch complete. Returns how many events and closed messages."""
         number = self._plan.number
         prefix = f"b{number:08}-"
         files = self._lake.folder(MESSAGES.name).files()
@@ -161,9 +161,9 @@ def _commit(folder: DeltaFolder, number: int, adds: Sequence[File], removes: Seq
 def _rewritten(
     folder: DeltaFolder, files: Sequence[File], fresh: pa.Table, ends: pa.Table, drops: pa.Table
 ) -> list[File]:
-    """Files with open messages that have moved; and small ones, when they have become many.
+    """Files with open messages that have changed; and all small files, when there are many.
 
-    The others stay as they are, so what waits for long, say a million dead letters, is not written with each batch.
+    The others are not rewritten, so a large backlog, say a million dead-lettered messages, costs nothing per batch.
     """
     if not files:
         return []

@@ -1,6 +1,6 @@
-"""Which Java there is: JAVA_HOME, else the one on the PATH. Spark needs it, and pip cannot bring it.
+"""Finds Java: in JAVA_HOME, else on the PATH. Spark needs it, and pip cannot install it.
 
-Standard library only, so that a machine without Java, or without Spark, is told so in one line.
+Standard library only, so that a machine without Java or Spark gets an error of one line.
 """
 
 import os
@@ -18,7 +18,7 @@ INSTALL_HINT: Final = (
     "on Debian and Ubuntu: apt-get install openjdk-17-jre-headless; elsewhere any Java 17 or newer, with JAVA_HOME set"
 )
 _RELEASE: Final = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
-_TOLD: Final = re.compile(r'version "([^"]+)"')
+_PRINTED: Final = re.compile(r'version "([^"]+)"')
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """ExtraMissing, with what to install, where there is none or one that is too old."""
+    """ExtraMissing, with a hint what to install, if there is no Java or it is too old."""
     path = _program()
     found = Java(path, _version(path))
     if found.major < VERSION_MIN:
@@ -51,7 +51,7 @@ def _program() -> Path:
     if home:
         path = Path(home, "bin", "java")
         if not os.access(path, os.X_OK):
-            raise ExtraMissing(f"JAVA_HOME is {home}, and there is no Java in it", f"unset it, or: {INSTALL_HINT}")
+            raise ExtraMissing(f"JAVA_HOME is {home}, which has no bin/java", f"unset it, or: {INSTALL_HINT}")
         return path
     found = shutil.which("java")
     if found is None:
@@ -60,19 +60,19 @@ def _program() -> Path:
 
 
 def _version(path: Path) -> str:
-    """Out of the file that lies beside every Java; asking the program takes a tenth of a second."""
+    """From the file `release` of the installation; starting the program takes a tenth of a second."""
     try:
         text = path.resolve().parent.parent.joinpath("release").read_text("utf-8", "replace")
         found = _RELEASE.search(text)
     except OSError:
         found = None
-    return found[1] if found else _told(path)
+    return found[1] if found else _printed_version(path)
 
 
-def _told(path: Path) -> str:
+def _printed_version(path: Path) -> str:
     try:
         done = subprocess.run([str(path), "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
         return ""
-    found = _TOLD.search(done.stderr + done.stdout)
+    found = _PRINTED.search(done.stderr + done.stdout)
     return found[1] if found else ""

@@ -1,16 +1,16 @@
-"""Starts the Java machine that Spark runs in, sooner than Spark's own script does.
+"""Starts the JVM that Spark runs in, faster than Spark's own script does.
 
-Three things make the difference: the script's first machine, which only works out a command line, is asked once and its
-answer kept; the classes are kept in an archive that the next start maps into memory (class-data sharing); and whoever
-asks for it gets the quick compiler only, and a collector that does nothing beside it. What is kept lies in a folder of
-the user's, under a name that changes with the versions of Java and Spark. A part of it that is missing, old or damaged
-costs time and nothing else.
+    command line  the script starts a first JVM only to compute the command line: here the result is cached
+    classes       an archive of the loaded classes is mapped into memory by the next start (class-data sharing)
+    `quick`       only the fast compiler (C1), and a garbage collector without concurrent threads
 
-The machine has a session of its own, so a Ctrl-C that is meant for the command does not end it in the middle of a
-write. It ends by itself when this process does, however that ends: it then reads the end of its input. It comes to
-reading only after it has written where it is to be found, so the folder for that stays there for as long as it may
-still write: without it the machine would live on for ever. Whoever started it ends it if nobody is to use it. No
-pyspark here: it is imported while the machine starts.
+The cache is in a folder of the user, with names that contain a hash of the versions of Java and Spark. A file that is
+missing, old or damaged makes the start slower and has no other effect.
+
+The JVM has a session (setsid) of its own, so that a Ctrl-C for the command does not end it in the middle of a write. It
+ends when this process ends, even by a kill: it then reads the end of its standard input. It begins to read only after
+it has written the gateway file, so the folder of that file must exist until then: otherwise the JVM fails to write, and
+never ends. No pyspark here: it is imported while the JVM starts.
 """
 
 import contextlib
@@ -36,19 +36,19 @@ from unibus.pipeline.java import Java
 PATIENCE_S: Final = 120.0
 LOOK_AGAIN_S: Final = 0.01
 END_S: Final = 2.0
-"""A machine that is up may remove its temporary files for so long, before it is ended without asking."""
+"""How long a JVM may take to delete its temporary files, before it is killed."""
 
 UNUSED_S: Final = 30 * 86_400.0
 TRAINER_S: Final = 3_600.0
-"""After that long somebody else may make the archive: whoever began is gone, or runs for days."""
+"""After that time another process may create the archive: the one that began has ended, or runs for days."""
 
 NEEDED_EXTRA: Final = "pip install 'unibus[pipeline]'"
 _JAR: Final = re.compile(r"spark-launcher_([\d.]+)-(.+)\.jar")
 _LEFT_OUT: Final = "--add-modules=jdk.incubator.vector"  # For machine learning; it takes time and prints a warning.
 _MAIN: Final = "org.apache.spark.deploy.SparkSubmit"
 
-# The machine is started beside the shell, so that nobody has to wait for its end: where an archive is made, that takes
-# a while. The archive has its name only when it is complete.
+# The shell starts the JVM in the background, so that this process does not have to wait for its end: writing the
+# archive takes a while. The archive gets its name only when it is complete.
 _BESIDE: Final = """
 exec 3<&0
 {
@@ -76,7 +76,7 @@ appender.console.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 
 @dataclass(frozen=True)
 class Spark:
-    """The Spark that lies in the pip package."""
+    """The Spark in the pip package."""
 
     home: Path
     scala: str
@@ -92,17 +92,17 @@ def find_spark() -> Spark:
     for jar in home.glob("jars/spark-launcher_*.jar"):
         if found := _JAR.fullmatch(jar.name):
             return Spark(home, found[1], found[2])
-    raise ExtraMissing(f"the pyspark in {home} has no Spark in it", f"not pyspark-client, but: {NEEDED_EXTRA}")
+    raise ExtraMissing(f"the pyspark in {home} does not contain Spark", f"pyspark-client is not enough: {NEEDED_EXTRA}")
 
 
 def can_start_here() -> bool:
-    """Not beside settings of somebody's own for how Spark is started, nor where there is no shell."""
+    """Not if the user has configured how Spark is started, nor on a system without a POSIX shell."""
     foreign = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
     return os.name == "posix" and not any(os.environ.get(name) for name in foreign)
 
 
 def cache_folder() -> Path | None:
-    """Where archives are kept: UNIBUS_CACHE, else the user's cache. None where nothing can be kept."""
+    """The folder of the archives: UNIBUS_CACHE, else in the user's cache. None if it is not writable."""
     named = os.environ.get("UNIBUS_CACHE")
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / (
         "Library/Caches" if sys.platform == "darwin" else ".cache"
@@ -116,7 +116,7 @@ def cache_folder() -> Path | None:
 
 
 class Kept:
-    """What is kept for one Java and one Spark."""
+    """The cached files for one version of Java and of Spark."""
 
     def __init__(self, java: Java, spark: Spark, folder: Path) -> None:
         launcher = next(spark.home.glob("jars/spark-launcher_*.jar"))
@@ -142,12 +142,12 @@ class Kept:
 
     def archive_to_use(self) -> Path | None:
         with contextlib.suppress(OSError):
-            os.utime(self.archive)  # So that it is known to be in use.
+            os.utime(self.archive)  # It is used: `_forget_unused` keeps it.
             return self.archive
         return None
 
     def may_train(self) -> bool:
-        """Whether this start makes the archive. One at a time; the shell beside the machine gives the lock back."""
+        """Whether this start creates the archive. One process at a time; the shell removes the lock file."""
         with contextlib.suppress(OSError):
             if time.time() - self.lock.stat().st_mtime > TRAINER_S:
                 self.lock.unlink()
@@ -166,7 +166,7 @@ class Kept:
 
 
 class Machine:
-    """One Java machine. `start` returns at once, `wait` gives the port and the secret of its gateway."""
+    """One JVM. `start` returns at once; `wait` returns the port and the secret of its Py4J gateway."""
 
     def __init__(self, java: Java, spark: Spark, memory: str, quick: bool) -> None:
         self._java = java
@@ -196,7 +196,7 @@ class Machine:
         self._process = _beside(command, {**self._environment(), **environment}, self._log)
 
     def _sharing(self) -> tuple[list[str], dict[str, str]]:
-        """Use the archive, or make it."""
+        """Options that use the archive, or create it."""
         if self._archive is not None:
             return [f"-XX:SharedArchiveFile={self._archive}"], {}
         if self._kept is None or not self._train or not self._kept.may_train():
@@ -210,7 +210,7 @@ class Machine:
     def _command(self) -> list[str]:
         kept = self._kept.command() if self._kept else None
         if kept is None:
-            kept = _worked_out(self._java, self._spark)
+            kept = _launcher_command(self._java, self._spark)
             if self._kept:
                 self._kept.keep_command(kept)
         return list(kept)
@@ -226,14 +226,14 @@ class Machine:
         }
 
     def wait(self) -> tuple[int, str]:
-        """StoreUnavailable, with what it said last, if it does not start."""
-        if self._came():
+        """StoreUnavailable, with the first line of its output, if it does not start."""
+        if self._has_started():
             found = _gateway(Path(self._folder, "gateway"))
             self._tidy()
             return found
         said = self._said()
         self.end()
-        if self._archive is not None:  # Perhaps that is what it could not bear.
+        if self._archive is not None:  # It may be damaged: try once more without it.
             self._archive.unlink(missing_ok=True)
             self._train = False
             self.start()
@@ -241,22 +241,22 @@ class Machine:
         raise StoreUnavailable(f"Java did not start: {said}", f"`{self._java.path} -version` has to work")
 
     def end(self) -> None:
-        """Wherever it is. Nobody is to use it any more."""
+        """End the JVM, in any state. It cannot be used any more."""
         process, self._process = self._process, None
         if process is not None:
             process.end(END_S if self._up else 0.0)
             self._tidy()
-        for each in self._trained:  # What the shell beside it would have removed.
+        for each in self._trained:  # The shell would have removed them.
             each.unlink(missing_ok=True)
         self._trained, self._up = (), False
 
     def _tidy(self) -> None:
-        """Not while it may still want to write there."""
+        """Only when the JVM does not write there any more."""
         if self._log is not None:
-            self._log.close()  # Only our end of it.
+            self._log.close()  # The JVM has a handle of its own.
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _came(self) -> bool:
+    def _has_started(self) -> bool:
         ends_s = time.monotonic() + PATIENCE_S
         path = Path(self._folder, "gateway")
         while not path.exists():
@@ -271,17 +271,17 @@ class Machine:
             return "see its log"
         self._log.seek(0)
         lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[0] if lines else "it said nothing"
+        return lines[0] if lines else "it printed nothing"
 
 
 @dataclass(frozen=True)
 class Process:
-    """The machine and the shell beside it: a group of their own. `life` is our end of the pipe that the machine reads:
-    it ends when that is closed, at the latest with this process."""
+    """The JVM and its shell, in a process group of their own. `stdin` is our end of the pipe that the JVM reads: it
+    ends when the pipe is closed, at the latest when this process ends."""
 
     group: int
     pid: int
-    life: int
+    stdin: int
 
     def is_alive(self) -> bool:
         try:
@@ -291,8 +291,8 @@ class Process:
         return True
 
     def end(self, grace_s: float) -> None:
-        """By itself, if it does in time."""
-        os.close(self.life)
+        """Close its input, and kill it if it has not ended after `grace_s`."""
+        os.close(self.stdin)
         try:
             self._wait(grace_s)
         finally:
@@ -329,12 +329,12 @@ def _beside(command: list[str], environment: dict[str, str], log: IO[bytes]) -> 
 
 
 def _kill(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # The latter where all that is left is a zombie.
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: only a zombie is left.
         os.killpg(group, signal.SIGKILL)
 
 
-def _worked_out(java: Java, spark: Spark) -> list[str]:
-    """The command that Spark's own launcher gives: the options that Java needs for it differ between versions."""
+def _launcher_command(java: Java, spark: Spark) -> list[str]:
+    """The command line that Spark's own launcher computes: the options that Java needs differ between versions."""
     launcher = [str(java.path), "-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", f"{spark.home}/jars/*"]
     facts = {"SPARK_HOME": str(spark.home), "SPARK_SCALA_VERSION": spark.scala, "JAVA_HOME": _home(java)}
     done = subprocess.run(
@@ -344,8 +344,8 @@ def _worked_out(java: Java, spark: Spark) -> list[str]:
     )
     words = [each.decode() for each in done.stdout.partition(b"\0\n")[2].split(b"\0") if each]
     if done.returncode or _MAIN not in words:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
-        raise StoreUnavailable(f"Spark could not be started: {said[0]}", f"is the package whole? {NEEDED_EXTRA}")
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
+        raise StoreUnavailable(f"Spark could not be started: {said[0]}", f"is pyspark complete? {NEEDED_EXTRA}")
     words[0] = str(java.path)
     return [each for each in words if each != _LEFT_OUT and not each.startswith("-Xmx")]
 
@@ -355,7 +355,7 @@ def _home(java: Java) -> str:
 
 
 def _gateway(path: Path) -> tuple[int, str]:
-    """As Spark writes it: the port, then the length of the secret and the secret."""
+    """The file that Spark writes: the port, then the length of the secret and the secret."""
     data = path.read_bytes()
     port, length = struct.unpack(">ii", data[:8])
     return port, data[8 : 8 + length].decode()

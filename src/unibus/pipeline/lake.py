@@ -2,19 +2,18 @@
 
     LAKE/lake.json        {"format": 1, "sources": [...]}: where its history was read from last
     LAKE/<table>/         Delta tables, see tables.py; Polars, DuckDB and Spark with Delta's jar read them too;
-                          files of a partition lie in a folder of its own: messages/open=true/
-    LAKE/plan.json        the batch that is being made, see plan.py
-    LAKE/swap.json        the exchange after a rebuild that is being made, see swap.py
-    LAKE/upkeep.json      there while files are put together or removed, see upkeep.py
-    LAKE/.staging/        what tasks hand to the driver; removed after each batch
-    LAKE/lake.lock        held by the one process that changes the lake
+                          each partition has a folder: messages/open=true/
+    LAKE/plan.json        the current batch, see plan.py
+    LAKE/swap.json        the current exchange after a rebuild, see swap.py
+    LAKE/upkeep.json      exists while files are merged or deleted, see upkeep.py
+    LAKE/.staging/        results of tasks for the driver; deleted after each batch
+    LAKE/lake.lock        locked by the one process that changes the lake
 
-Readers need no lock. Each table changes by single commits, and a table that was read once does not change under its
-reader. Tables of one batch are committed one after the other, so for a moment one may be a batch ahead of another;
-`batches` is the last.
+Readers need no lock: each table changes by single commits, and a reader has one version of a table. The tables of a
+batch are committed one after the other, so for a moment one may be a batch ahead of another; `batches` is the last.
 
-Spark reads the files that delta-rs lists, with a schema that is given: nothing is guessed from files, and no jar beyond
-those of pyspark is needed. Nothing here asks for a SparkContext, so a session of Spark Connect does as well.
+Spark gets the list of files from delta-rs and a given schema: it infers nothing, and needs no jar beyond those of
+pyspark. Nothing here uses a SparkContext, so a session of Spark Connect works too.
 """
 
 import os
@@ -47,9 +46,9 @@ PLAN: Final = "plan.json"
 SWAP: Final = "swap.json"
 UPKEEP: Final = "upkeep.json"
 _BESIDE: Final = ("lake.", "serve.", PLAN)
-"""How names begin that may be in the folder before lake.json is: of a server, and of a first start that was ended."""
+"""Prefixes of files that may exist before lake.json: of a server, and of an interrupted first batch."""
 _LOST: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
-"""In a path: delta-rs takes %20 for a space in one place and not in another, and does no better with a backslash."""
+"""In a path: delta-rs decodes %20 in some places and not in others, and is as inconsistent with a backslash."""
 _PATTERN: Final = re.compile(r"[\\{}\[\]*?]")
 
 
@@ -59,22 +58,22 @@ class LakeMetadata(msgspec.Struct):
 
 
 class Lake:
-    """Looking at it makes nothing: the folder comes with the first batch."""
+    """Opening a lake creates nothing: the first batch creates the folder."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(local_folder(path, "a lake"))
         if found := _LOST.search(self.path.replace(os.sep, "/")):
             raise UsageError(
-                f"a lake cannot lie at {self.path!r}: Delta tables are not found under a name with {found[0]!r}",
+                f"a lake cannot be at {self.path!r}: Delta tables cannot be read from a path with {found[0]!r}",
                 "choose a path without it",
             )
         self._folders = {name: DeltaFolder(os.path.join(self.path, name), table) for name, table in TABLES.items()}
         self._owner: Owner | None = None
         self._held = 0
         self._mutex = threading.RLock()
-        self._about()  # A lake of a newer version is left alone.
+        self._about()  # Raises StoreVersion for a lake of a newer version.
 
-    # What it is
+    # The folder and its lock
 
     def exists(self) -> bool:
         return os.path.isfile(os.path.join(self.path, ABOUT))
@@ -87,17 +86,17 @@ class Lake:
             with open(path, "rb") as file:
                 about = msgspec.json.decode(file.read(), type=LakeMetadata)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise StoreUnavailable(f"{path} is damaged: {error}", "make a new lake from its sources") from error
+            raise StoreUnavailable(f"{path} is damaged: {error}", "create a new lake from its sources") from error
         if about.format > FORMAT:
             raise StoreVersion(f"{path} has format {about.format}, and this version reads {FORMAT}", "upgrade unibus")
         return about
 
     def sources(self) -> list[str]:
-        """What it was made from last."""
+        """The names of the sources of the last run."""
         return self._about().sources
 
     def remember(self, sources: Sequence[EventSource]) -> None:
-        """By what somebody has called them. Written beside and renamed, so that it is never half there."""
+        """Save the sources by the names that the user gave. Written to a new file and renamed: never half written."""
         names = list(dict.fromkeys(source.named for source in sources))
         if not self.exists() or self.sources() != names:
             make_folder(self.path)
@@ -105,17 +104,17 @@ class Lake:
             replace(RealFiles(), os.path.join(self.path, ABOUT), data)
 
     def check_folder(self) -> None:
-        """UsageError for a folder of somebody else's: what no table names is removed from a lake one day."""
+        """UsageError for a folder with other files: vacuum would delete them, since no table names them."""
         if not self.exists():
             foreign = sorted(name for name in os.listdir(self.path) if not name.startswith(_BESIDE))
             if foreign:
                 raise UsageError(
-                    f"{self.path} is no lake, and {foreign[0]!r} is in it", "name a folder that is new or empty"
+                    f"{self.path} is not a lake, and contains {foreign[0]!r}", "name a new or an empty folder"
                 )
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """For whoever changes it. LakeBusy names who does already; the same process may ask again inside."""
+        """Required to change the lake. LakeBusy names the process that holds it. Reentrant in one process."""
         with self._mutex:
             fresh = not self._held
             if fresh:
@@ -124,12 +123,12 @@ class Lake:
                     self._owner = Owner(os.path.join(self.path, "lake"))
                 except StoreBusy as error:
                     raise LakeBusy(
-                        f"{self.path} is worked on by {error.holder}", "one at a time: wait for it"
+                        f"{self.path} is locked by {error.holder}", "one process at a time: wait for it"
                     ) from None
             self._held += 1
         try:
             if fresh and self.is_interrupted():
-                self._mend()
+                self._repair()
             yield
         finally:
             with self._mutex:
@@ -139,20 +138,22 @@ class Lake:
                     self._owner = None
 
     def is_interrupted(self) -> bool:
-        """Somebody was ended while changing it, or does so now. Only then a log that cannot be read may be mended: else
-        it is damaged in some other way, and nobody may guess."""
+        """Whether a process changes the lake now, or was interrupted while it did.
+
+        Only then may a log that cannot be read be repaired: otherwise it is damaged for another, unknown reason.
+        """
         return any(os.path.exists(os.path.join(self.path, name)) for name in (PLAN, SWAP, UPKEEP))
 
-    def _mend(self) -> None:
-        """A plan and a swap are gone on with by whoever asked for the lock; upkeep is over as far as it came."""
+    def _repair(self) -> None:
+        """The caller of `lock` continues an interrupted plan or swap; interrupted upkeep needs no continuation."""
         for folder in self._folders.values():
-            folder.mend()
+            folder.repair_log()
         if os.path.exists(os.path.join(self.path, UPKEEP)):
             self._end_upkeep()
 
     @contextmanager
     def upkeep(self) -> Iterator[None]:
-        """For whoever changes tables without a batch."""
+        """For changes of tables that are not part of a batch."""
         replace(RealFiles(), os.path.join(self.path, UPKEEP), b"{}\n")
         yield
         self._end_upkeep()
@@ -162,26 +163,26 @@ class Lake:
             folder.settle()
         os.remove(os.path.join(self.path, UPKEEP))
 
-    # What is in it
+    # Tables and batches
 
     def folder(self, table: str) -> DeltaFolder:
         return self._folders[table]
 
     def tables(self) -> list[str]:
-        """Those that are there."""
+        """The tables that exist."""
         return [name for name, folder in self._folders.items() if folder.exists()]
 
     def files(self, table: str) -> list[str]:
-        """Paths of the Parquet files that count now."""
+        """Paths of the Parquet files of the current version."""
         folder = self._folders[table]
         return [folder.full_path(file) for file in folder.files()]
 
     def version(self, table: str) -> int:
-        """Changes with each commit: whoever keeps answers knows by it when they are old."""
+        """Changes with each commit: a cache of answers compares it."""
         return self._folders[table].version()
 
     def done(self) -> int:
-        """The number of the last batch that is complete."""
+        """The number of the last complete batch."""
         return self._folders[BATCHES.name].done()
 
     def last_batch(self) -> dict[str, Any] | None:
@@ -200,14 +201,14 @@ class Lake:
         return rows
 
     def positions(self) -> dict[str, int]:
-        """Up to where each domain was read."""
+        """The last seq that was read of each domain."""
         last = self.last_batch()
         return {} if last is None else {each["domain"]: each["up_to"] for each in last["ranges"]}
 
     # For Spark
 
     def view(self, spark: "SparkSession", table: str) -> "DataFrame":
-        """All rows of a table as it is now; of additive tables in parts."""
+        """All rows of the current version of a table. An additive table may have several rows for one key."""
         from pyspark.sql import functions
 
         folder = self._folders[table]
@@ -239,7 +240,7 @@ class Lake:
                     source.close()
 
     def history(self, spark: "SparkSession", name: str, sources: Sequence[EventSource]) -> "DataFrame":
-        """`events` or `bodies`, out of segments, which Spark reads by itself and so sooner, and out of stores."""
+        """`events` or `bodies`: from segments, which Spark reads directly and so faster, and from stores."""
         columns, paths_of = HISTORY[name]
         bad = self._unreadable(sources)
         rows = read_parquet(spark, columns, [path for path in paths_of(sources) if path not in bad])
@@ -249,7 +250,7 @@ class Lake:
         return rows
 
     def _unreadable(self, opened: Sequence[EventSource]) -> set[str]:
-        """Segments that were put aside: one of them would end every query over all of them."""
+        """Segments in the quarantine: reading one of them would fail the whole query."""
         folder = self._folders[QUARANTINE.name]
         rows = folder.read(folder.files(), ("domain", "file")).to_pylist()
         places = {source.domain: source.where for source in opened}
@@ -257,8 +258,10 @@ class Lake:
 
 
 def read_parquet(spark: "SparkSession", columns: pa.Schema, paths: Sequence[str]) -> "DataFrame":
-    """Files with these columns; null where a file is older than a column. Spark takes a path for a pattern: signs that
-    mean more than themselves there get a backslash."""
+    """Files with these columns; null if a file is older than a column.
+
+    Spark reads a path as a glob pattern: its special characters are escaped with a backslash.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     wanted = from_arrow_schema(columns)
@@ -268,19 +271,19 @@ def read_parquet(spark: "SparkSession", columns: pa.Schema, paths: Sequence[str]
 
 
 def read_store(spark: "SparkSession", name: str, url: str) -> "DataFrame":
-    """The same of a store, beside its owner."""
+    """`events` or `bodies` of a store, while another process may own it."""
     from pyspark.sql import functions
 
     reader = spark.read.format("unibus")
     if name != "bodies":
         return reader.load(url)
     found = reader.option("bodies", "true").load(url)
-    # Every event that brought data has it, also one with a body of nothing.
+    # Every event with data has a content type, even if the body is empty.
     return found.where(found["content_type"].isNotNull()).withColumn("redacted", functions.lit(False))
 
 
 def segment_paths(sources: Sequence[EventSource]) -> list[str]:
-    """Of capture directories."""
+    """The segments of all capture directories among the sources."""
     found = [each for each in sources if isinstance(each, CaptureSource)]
     return [piece.path for each in found for piece in each.pieces(0, each.last()) if piece.path is not None]
 
@@ -296,4 +299,4 @@ def body_paths(sources: Sequence[EventSource]) -> list[str]:
 
 
 HISTORY: Final = {"events": (schema.EVENTS, segment_paths), "bodies": (schema.BODIES, body_paths)}
-"""What can be read beside the tables: columns, and which files have them."""
+"""Views beside the tables: their columns, and the function that lists their files."""

@@ -1,12 +1,12 @@
-"""Parts of Spark that ended while they worked: a Python worker, the Java machine itself, or a Spark Connect server.
+"""Recognises that a process of Spark ended during a job: a Python worker, the JVM, or a Spark Connect server.
 
-Neither says anything about the work: they were killed, mostly for their memory. So the same is tried again, and a
-person gets one line. What Spark says of it is a page of Java.
+Such an end says nothing about the job: mostly the kernel killed the process for its memory. So the job is tried again,
+and the user gets an error of one line instead of a page of Java.
 
-    worker   the machine is whole, and starts another worker for the next job         WorkerLost
-    machine  nothing answers any more: a new session is needed                         SparkLost
-    server   the same for a machine elsewhere; one that was started again has no       SparkLost
-             session of ours
+    worker   the JVM still runs, and starts another worker for the next job            WorkerLost
+    JVM      no call is answered any more: a new session is needed                     SparkLost
+    server   the same for a remote JVM; a server that was restarted does not know      SparkLost
+             our session
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Final
 from unibus.errors import JobFailed, SparkLost, WorkerLost
 
 ATTEMPTS: Final = 3
-"""Of one job, whose workers end each time."""
+"""How often a job is tried whose workers end each time."""
 
 _MEMORY: Final = "was it killed for its memory? Smaller batches (--max-events) need less"
 _WORKER: Final = re.compile(
@@ -23,25 +23,25 @@ _WORKER: Final = re.compile(
     r"|java\.io\.EOFException|java\.net\.SocketException|ExecutorLostFailure"
 )
 _SERVER: Final = re.compile(r"StatusCode\.UNAVAILABLE|\bRETRIES_EXCEEDED\b|\bSESSION_(?:CHANGED|NOT_FOUND|CLOSED)\b")
-"""What the client of a Spark Connect server says when that does not answer, or does not know our session any more."""
+"""In errors of the Spark Connect client when the server does not answer, or does not know our session any more."""
 _CONNECTION: Final = frozenset({"Py4JNetworkError", "ConnectionError", "EOFError"})
-"""What the client of the machine raises when that does not answer. Its package is known to pyspark only."""
+"""Errors of Py4J when the JVM does not answer. By name: Py4J is a dependency of pyspark and not ours."""
 
 
 def lost(error: Exception) -> JobFailed | None:
-    """What ended, or None for an error that says something else."""
+    """Which process ended; None for any other error."""
     if any(each.__name__ in _CONNECTION for each in type(error).__mro__):
-        return SparkLost("the Java machine of Spark ended while it worked", _MEMORY)
+        return SparkLost("the JVM of Spark ended during a job", _MEMORY)
     if not is_of_spark(error):
         return None
     said = str(error)
     if _WORKER.search(said):
-        return WorkerLost("a Python worker of Spark ended while it worked", _MEMORY)
-    return SparkLost("the Spark Connect server ended while it worked", _MEMORY) if _SERVER.search(said) else None
+        return WorkerLost("a Python worker of Spark ended during a job", _MEMORY)
+    return SparkLost("the Spark Connect server ended during a job", _MEMORY) if _SERVER.search(said) else None
 
 
 def is_of_spark(error: Exception) -> bool:
-    """Also of Java, where pyspark has no name of its own for it."""
+    """Also for an exception of Java that pyspark has no class for."""
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException) or hasattr(error, "java_exception")

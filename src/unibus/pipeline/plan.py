@@ -1,9 +1,11 @@
-"""The plan of a batch: which ranges of which domains it reads, and which it cannot.
+"""The plan of a batch: which ranges of which domains it reads, and which it cannot read.
 
-Segments are checked before the plan is made, so that no half of a damaged one is ever counted. The plan is on the disk
-before anything of its batch is. A batch that was ended half way, with some tables committed, is made again with the
-same ranges, also when more history has come or a bad segment was repaired meanwhile: its tables would not fit together
-else. One that was ended before its first commit left nothing, and is planned anew.
+Segments are checked before the plan is made, so that a damaged one is never counted in part. The plan is durable before
+anything of its batch is written.
+
+A batch that was interrupted after its first commit is done again with the same ranges, even if there is more history
+now or a damaged segment was repaired: otherwise its tables would disagree. A batch that was interrupted before its
+first commit left nothing, and gets a new plan.
 """
 
 import os
@@ -28,18 +30,18 @@ _CHECKERS: Final = 4
 
 
 class HistoryRange(msgspec.Struct, frozen=True):
-    """Of one domain: what lies in (after, up_to] is dealt with by the batch. `place` is where it was read."""
+    """Of one domain: the batch handles the events in (after, up_to]. `place` is where they were read."""
 
     domain: str
     after: int
     up_to: int
     place: str = ""
     tail: int = 0
-    """A fingerprint of the event `up_to`: whether a source still is the history that was read. 0: there is none."""
+    """A fingerprint of the event `up_to`: shows whether a source still is the history that was read. 0: unknown."""
 
 
 class Unread(msgspec.Struct, frozen=True):
-    """A range of which nothing is counted: see the table quarantine."""
+    """A range that is not counted: a row of the table `quarantine`."""
 
     domain: str
     first: int
@@ -89,12 +91,12 @@ def drop_plan(lake: str) -> None:
 
 
 def has_begun(lake: Lake, plan: BatchPlan) -> bool:
-    """Whether its batch has tables that count it, and is not complete."""
+    """Whether some table has committed its batch, which is not complete."""
     return lake.done() < plan.number and any(lake.folder(name).done() >= plan.number for name in TABLES)
 
 
 def last_ranges(lake: Lake) -> list[HistoryRange]:
-    """Of the last batch: up to where each domain was read."""
+    """The ranges of the last batch: they hold the position in each domain."""
     last = lake.last_batch()
     return [] if last is None else msgspec.convert(last["ranges"], list[HistoryRange])
 
@@ -102,7 +104,7 @@ def last_ranges(lake: Lake) -> list[HistoryRange]:
 def make_plan(
     number: int, before: Sequence[HistoryRange], sources: Sequence[EventSource], max_events: int, bad: Bad
 ) -> BatchPlan | None:
-    """What follows the ranges of the batch before. None when there is nothing new."""
+    """The plan that continues the ranges of the batch before. None if there are no new events."""
     known = {each.domain: each for each in before}
     starts = {each.domain: known.get(each.domain, HistoryRange(each.domain, 0, 0)) for each in sources}
     positions = {domain: start.up_to for domain, start in starts.items()}
@@ -123,10 +125,10 @@ def make_plan(
 
 
 def end_of(source: EventSource, start: HistoryRange) -> int:
-    """Up to where it can be read. LakeMismatch if it is not the history that was read before."""
+    """The last seq that can be read. LakeMismatch if it is not the history that was read before."""
     end = source.last()
     if end < start.up_to:
-        raise _mismatch(source, f"goes up to {end}, and the lake has read {source.domain!r} up to {start.up_to}")
+        raise _mismatch(source, f"ends at {end}, and the lake has read {source.domain!r} up to {start.up_to}")
     if end > start.up_to and start.tail and source.tail(start.up_to) not in (0, start.tail):
         raise _mismatch(source, f"has another event {start.up_to} than the {source.domain!r} that the lake has read")
     return end
@@ -135,7 +137,7 @@ def end_of(source: EventSource, start: HistoryRange) -> int:
 def _mismatch(source: EventSource, what: str) -> LakeMismatch:
     return LakeMismatch(
         f"{source.where} {what}",
-        "it is another history under the same name: take another lake, or name the bus: sqlite:///file.db?domain=…",
+        "it is another history with the same domain: use another lake, or name the bus: sqlite:///file.db?domain=…",
     )
 
 
@@ -152,30 +154,30 @@ def _take(
     taken: dict[str, list[EventPiece]],
     max_events: int,
 ) -> dict[str, int]:
-    """Piece by piece from each source in turn, until there are enough. Gives up to where each was taken."""
+    """Take pieces from the sources in turn, up to `max_events`. Returns the last seq taken from each."""
     waiting = {
         source.domain: iter(source.pieces(positions.get(source.domain, 0), ends[source.domain])) for source in sources
     }
     cut = {source.domain: positions.get(source.domain, 0) for source in sources}
-    room = max_events
-    while waiting and room > 0:
+    left = max_events
+    while waiting and left > 0:
         for domain in list(waiting):
             piece = next(waiting[domain], None)
             if piece is None:
-                cut[domain] = ends[domain]  # Also what lies behind the last piece: a gap.
+                cut[domain] = ends[domain]  # A gap after the last piece is handled too.
                 del waiting[domain]
-            elif room > 0:
+            elif left > 0:
                 part = _part(piece, max_events)
                 taken[domain].append(part)
                 cut[domain] = part.last
-                room -= part.rows
+                left -= part.rows
                 if part.last < piece.last:
                     del waiting[domain]
     return cut
 
 
 def _part(piece: EventPiece, max_events: int) -> EventPiece:
-    """A piece that is larger than a whole batch is cut."""
+    """The piece, cut if it is larger than a batch."""
     if piece.rows <= max_events:
         return piece
     last = min(piece.last, piece.first + max_events - 1)
@@ -183,7 +185,7 @@ def _part(piece: EventPiece, max_events: int) -> EventPiece:
 
 
 def _wrong(source: EventSource, pieces: Sequence[EventPiece], span: HistoryRange, bad: Bad) -> list[Unread]:
-    """What is damaged of the pieces that were taken."""
+    """The damaged segments of a span."""
     if not isinstance(source, CaptureSource) or not pieces:
         return []
     segments = source.segments(span.after, span.up_to)
@@ -200,14 +202,16 @@ def _wrong(source: EventSource, pieces: Sequence[EventPiece], span: HistoryRange
 
 
 def _named(source: EventSource, error: CaptureDamaged) -> CaptureDamaged:
-    return CaptureDamaged(f"{source.where}: {error.what}", f"{error.hint}, or let it be put aside", error.reason)
+    return CaptureDamaged(f"{source.where}: {error.what}", f"{error.hint}, or run with --bad quarantine", error.reason)
 
 
 def _holes(source: EventSource, pieces: Sequence[EventPiece], span: HistoryRange) -> list[Unread]:
-    """What no piece covers: forgotten by the store, or removed by retention."""
-    forgotten = source.gaps(span.after, span.up_to)
-    found = [Unread(span.domain, first, last, "", "gap", "forgotten before it was read") for first, last in forgotten]
-    covered = sorted([(piece.first, piece.last) for piece in pieces] + forgotten)
+    """Ranges that no piece covers: pruned by the store before they were captured, or removed by retention."""
+    pruned = source.gaps(span.after, span.up_to)
+    found = [
+        Unread(span.domain, first, last, "", "gap", "pruned by the store before it was read") for first, last in pruned
+    ]
+    covered = sorted([(piece.first, piece.last) for piece in pieces] + pruned)
     at = span.after
     for first, last in [*covered, (span.up_to + 1, span.up_to)]:
         if first > at + 1:
@@ -222,7 +226,7 @@ def _shares(domain: str, pieces: Sequence[EventPiece], wrong: Sequence[Unread]) 
 
 
 def works_of(plan: BatchPlan, sources: Sequence[EventSource], task_events: int) -> list[BatchWork]:
-    """What tasks read, by where it lies now: compaction may have put it into other files since the plan was made."""
+    """What the tasks read, in the files of now: compaction may have moved it since the plan was made."""
     by_domain = {source.domain: source for source in sources}
     works: list[BatchWork] = []
     for share in plan.shares:
@@ -230,8 +234,8 @@ def works_of(plan: BatchPlan, sources: Sequence[EventSource], task_events: int) 
         pieces = [] if source is None else source.pieces(share.first - 1, share.last)
         if source is None or not _covered(pieces, share):
             raise LakeIncomplete(
-                f"batch {plan.number} has to read {share.first} to {share.last} of {share.domain!r}, which is gone",
-                "restore it, or `unibus pipeline rebuild`",
+                f"batch {plan.number} has to read {share.first} to {share.last} of {share.domain!r}, which is missing",
+                "restore it, or run `unibus pipeline rebuild`",
             )
         works += [work for piece in pieces for work in _split(source.where, piece, task_events)]
     return works
@@ -247,7 +251,7 @@ def _covered(pieces: Sequence[EventPiece], share: Share) -> bool:
 
 
 def _split(where: str, piece: EventPiece, task_events: int) -> Iterator[BatchWork]:
-    """A large piece becomes several works: readers skip row groups by seq."""
+    """Split a large piece for several tasks: each skips the row groups outside of its range of seq."""
     count = max(1, round(piece.rows / task_events))
     step = -(-(piece.last - piece.first + 1) // count)
     for first in range(piece.first, piece.last + 1, step):
@@ -257,7 +261,7 @@ def _split(where: str, piece: EventPiece, task_events: int) -> Iterator[BatchWor
 
 
 def recheck(plan: BatchPlan, sources: Sequence[EventSource]) -> None:
-    """A batch that is made again, and has tables committed, needs all that it read. LakeIncomplete when it is not."""
+    """LakeIncomplete if a segment of an interrupted batch is damaged now: its other tables have counted it."""
     for source in sources:
         shares = [share for share in plan.shares if share.domain == source.domain]
         for share in shares:
@@ -265,6 +269,6 @@ def recheck(plan: BatchPlan, sources: Sequence[EventSource]) -> None:
             wrong = _wrong(source, source.pieces(span.after, span.up_to), span, "quarantine")
             if wrong:
                 raise LakeIncomplete(
-                    f"batch {plan.number} stopped half way, and {wrong[0].file} is damaged since: {wrong[0].detail}",
-                    "restore the file, or `unibus pipeline rebuild`",
+                    f"batch {plan.number} was interrupted, and {wrong[0].file} is damaged since: {wrong[0].detail}",
+                    "restore the file, or run `unibus pipeline rebuild`",
                 )

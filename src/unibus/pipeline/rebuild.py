@@ -1,9 +1,12 @@
-"""Everything anew from the segments: after a repair, or for a table that is new.
+"""Computes all tables again from the segments: after a repair, or for a table that is new.
 
-The new lake is made beside (LAKE/.rebuild), batch by batch, while readers and the old tables go on as they are. Then
-each table is exchanged by one commit that removes all of its files and adds the new ones, so nobody sees half a table,
-and who reads the old files goes on reading them. What has to be exchanged is written down first (swap.json): ended in
-between, whoever works on the lake next goes on with it. A rebuild that was ended before that starts over.
+    1. LAKE/.rebuild gets a new lake, batch by batch, while readers use the old tables.
+    2. swap.json lists what has to be exchanged.
+    3. Each table is exchanged by one commit that removes all of its files and adds the new ones. No reader sees half a
+       table, and a query that reads the old files continues to read them.
+
+A process that ends before step 2 leaves a lake that did not change: the next rebuild starts over. After step 2 the next
+process that takes the lock of the lake finishes the exchange.
 """
 
 import os
@@ -40,16 +43,18 @@ def rebuild(
     progress: Progress | None = None,
     forget: Collection[str] = (),
 ) -> Iterator[BatchResult]:
-    """The batches of the new lake, one after the other. It is exchanged after the last: do not stop before the end.
-    LakeMismatch where the lake has a domain that no source brings, unless that is to be forgotten."""
+    """Yields the batches of the new lake. The exchange follows the last one: exhaust the iterator.
+
+    LakeMismatch if the lake has a domain that none of the sources has, unless `forget` names it.
+    """
     with lake.lock():
         check_all_there(lake, sources, forget)
-        with suppress(LakeIncomplete):  # An earlier one that cannot be finished: all of it is made anew here.
+        with suppress(LakeIncomplete):  # An earlier exchange that cannot be finished: this rebuild replaces it.
             exchange(lake)
         shadow = os.path.join(lake.path, SHADOW)
         shutil.rmtree(shadow, ignore_errors=True)
         new = Lake(shadow)
-        # A source that is set aside here would be lost: the new tables have nothing of it.
+        # No source may be set aside: its rows would be missing from the new tables.
         yield from run_all(spark, new, sources, max_events=max_events, bad=bad, progress=progress, set_aside=None)
         lake.remember(sources)
         save_swap(lake.path, _swap(lake, new))
@@ -58,19 +63,19 @@ def rebuild(
 
 
 def check_all_there(lake: Lake, sources: Sequence[EventSource], forget: Collection[str]) -> None:
-    """LakeMismatch names a domain that would be lost."""
+    """LakeMismatch names a domain that the rebuild would lose."""
     last = lake.last_batch()
     places = {} if last is None else {each["domain"]: each["place"] for each in last["ranges"]}
     missing = [domain for domain in places if domain not in {*forget, *(source.domain for source in sources)}]
     if missing:
         raise LakeMismatch(
-            f"the lake has {missing[0]!r}, which none of the sources brings: it came from {places[missing[0]]}",
-            f"name that too with --from, or lose it with --forget {missing[0]}",
+            f"the lake has {missing[0]!r}, which none of the sources has: it was read from {places[missing[0]]}",
+            f"add that source with --from, or give the domain up with --forget {missing[0]}",
         )
 
 
 def _swap(lake: Lake, new: Lake) -> Swap:
-    """Batches go on counting: a number that was used is not used again."""
+    """Batch numbers continue: a number that was used is never used again."""
     before = max(lake.folder(name).done() for name in TABLES)
     files = {name: new.folder(name).files() for name in TABLES}
     files[BATCHES.name] = _renumbered(new, before)
@@ -85,5 +90,5 @@ def _renumbered(new: Lake, before: int) -> list[File]:
     at = rows.column_names.index("number")
     numbers = pc.add(rows["number"], pa.scalar(before, pa.int64()))
     file = folder.write(rows.set_column(at, "number", numbers), 0)
-    sync_folder(folder.path)  # No commit does it: this file is named by swap.json first.
+    sync_folder(folder.path)  # No commit syncs it: swap.json is the first to name this file.
     return [file]

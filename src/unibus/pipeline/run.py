@@ -1,16 +1,16 @@
-"""The incremental pipeline: a driver loop of our own, one job of Spark per batch.
+"""The incremental pipeline: a driver loop with one Spark job per batch.
 
-1. Plan: batch N+1 is a range of history per domain, checked and written down before anything else (plan.py).
-2. One job of Spark: each task reads some segments once and computes its share of all tables (jobs/task.py).
+1. Plan: batch N+1 is a range of history per domain. The plan is checked and durable before anything else (plan.py).
+2. One Spark job: each task reads some segments once and computes its share of all tables (jobs/task.py).
 3. Each table gets one commit, which carries N+1 as an application transaction (batch.py, delta.py).
-4. Last comes the table `batches`; then the plan is removed.
+4. The table `batches` is committed last; then the plan is removed.
 
-Killed anywhere and started again, every table has each batch exactly once: a table that has N+1 is skipped, one that
-has not gets it from the same ranges, and files of the ended attempt are named by no commit. One process at a time
-changes a lake (LakeBusy).
+Every table has each batch exactly once, wherever a process is killed: after a restart a table that has N+1 is skipped,
+a table that has not gets it from the same ranges, and no commit names the files of the interrupted attempt. One process
+at a time changes a lake (LakeBusy).
 
-Not Structured Streaming: its offsets and ours would have to be kept equal, a batch there starts with jobs of its own,
-and there is no commit over several tables in it either.
+Structured Streaming was rejected: its offsets and ours would have to agree, each of its batches starts with jobs of its
+own, and it has no commit over several tables either.
 """
 
 import logging
@@ -59,20 +59,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("unibus")
 
 MAX_EVENTS: Final = 5_000_000
-"""Of one batch, unless told otherwise: enough that what a batch costs beside its events is nothing, and few enough that
-a driver holds its parts."""
+"""The default for one batch: enough that the fixed cost of a batch does not matter, and few enough for the memory of
+the driver."""
 TASK_EVENTS: Final = 250_000
 STAGING: Final = ".staging"
 _POLL_S: Final = 0.2
 STOP_S: Final = 1.0
-_TELLING: Final = ("unibus.", "pyarrow.", "OSError", "FileNotFoundError", "ModuleNotFoundError", "ImportError")
-"""How the lines begin that say why a task has failed."""
+_REASONS: Final = ("unibus.", "pyarrow.", "OSError", "FileNotFoundError", "ModuleNotFoundError", "ImportError")
+"""The beginnings of lines that say why a task has failed."""
 
 _CALLING: Final = "An error occurred while calling"
-"""The first line of an error of Java, which says nothing."""
+"""The first line of an error of Java, which has no information."""
 
 Progress = Callable[[str, float], None]
-"""A step that was done, and which share of the batch that makes. Steps: plan, read (often), each table, done."""
+"""Called with a step that is done, and the share of the batch. Steps: plan, read (often), each table, done."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ class BatchResult:
     number: int
     events: int
     closed: int
-    """Messages that ended in it."""
+    """Messages whose last event is in this batch."""
     seconds: float
     ranges: tuple[HistoryRange, ...]
     unread: tuple[Unread, ...]
     left: int
-    """Events that wait for the next batch."""
+    """Events that the next batches have to read."""
 
 
 def run_once(
@@ -98,16 +98,16 @@ def run_once(
     progress: Progress | None = None,
     set_aside: ReportSetAside | None = log_set_aside,
 ) -> BatchResult | None:
-    """One batch, or None when there is nothing new. LakeBusy, LakeIncomplete, JobFailed. Without a session its tasks
-    run here, one after the other.
+    """Run one batch. None if there are no new events. Raises LakeBusy, LakeIncomplete, JobFailed.
 
-    A source that is damaged, or is another history than the lake has read, is left out and reported by `set_aside`.
-    With None or bad="fail", or where no other source is left, it raises CaptureDamaged, StoreDamaged or LakeMismatch.
+    Without a session the tasks run in this process, one after the other. A source that is damaged, or is another
+    history than the lake has read, is left out and reported by `set_aside`. With set_aside=None, with bad="fail", or if
+    no other source is left, it raises CaptureDamaged, StoreDamaged or LakeMismatch.
     """
     started = time.monotonic()
     tell = progress or (lambda step, share: None)
     with lake.lock():
-        exchange(lake)  # A rebuild that was ended at its very end.
+        exchange(lake)  # Of a rebuild that was interrupted while it exchanged its tables.
         lake.check_folder()
         ready = those_that_open(sources) if load_plan(lake.path) is not None else []
         plan = _unfinished(lake, ready)
@@ -115,7 +115,7 @@ def run_once(
             before = last_ranges(lake)
             ready = usable(sources, before, None if bad == "fail" else set_aside)
             plan = _next_plan(lake, ready, before, max_events or MAX_EVENTS, bad)
-        lake.remember(sources)  # They were not refused, or not all of them.
+        lake.remember(sources)  # Not before: at least one of them was accepted.
         if plan is None:
             return None
         tell("plan", 0.05)
@@ -132,7 +132,7 @@ def run_all(
     progress: Progress | None = None,
     set_aside: ReportSetAside | None = log_set_aside,
 ) -> Iterator[BatchResult]:
-    """Batch after batch, until there is nothing new. A source that is set aside is reported with each of them."""
+    """Run batches until there are no new events. A source that is set aside is reported with each of them."""
     with lake.lock():
         while True:
             result = run_once(
@@ -145,7 +145,7 @@ def run_all(
 
 
 def _unfinished(lake: Lake, sources: Sequence[EventSource]) -> BatchPlan | None:
-    """The plan of a batch that has begun to count, and is not complete."""
+    """The plan of an interrupted batch that at least one table has committed."""
     plan = load_plan(lake.path)
     if plan is None:
         return None
@@ -162,7 +162,7 @@ def _next_plan(
     plan = make_plan(lake.done() + 1, before, sources, max_events, bad)
     if plan is not None:
         for source in sources:
-            source.settle()  # What the lake has counted is not to be undone at its source by a loss of power.
+            source.settle()  # A power cut must not remove events from the source that the lake has counted.
         save_plan(lake.path, plan)
     return plan
 
@@ -176,7 +176,7 @@ def _make(
     tell: Progress,
 ) -> BatchResult:
     staging = os.path.join(lake.path, STAGING)
-    shutil.rmtree(staging, ignore_errors=True)  # Of an attempt that was ended.
+    shutil.rmtree(staging, ignore_errors=True)  # Of an interrupted attempt.
     wanted = [name for name in TABLES if name != BATCHES.name and lake.folder(name).done() < plan.number]
     tasks = _tasks(lake, plan, works_of(plan, sources, TASK_EVENTS), wanted)
     answers = _run(spark, tasks, staging, lambda share: tell("read", 0.05 + 0.75 * share))
@@ -193,7 +193,7 @@ def _make(
 
 
 def _left(source: EventSource, span: HistoryRange) -> int:
-    """The batch is complete: a source that was damaged meanwhile is a matter of the next one."""
+    """The batch is complete: if the source is damaged now, the next batch reports it."""
     try:
         return max(0, source.last() - span.up_to)
     except ERRORS:
@@ -201,7 +201,7 @@ def _left(source: EventSource, span: HistoryRange) -> int:
 
 
 def _tasks(lake: Lake, plan: BatchPlan, works: Sequence[BatchWork], wanted: list[str]) -> list[BatchTask]:
-    """Works that follow each other go to one task: most messages come and end in one, and nobody else hears of them."""
+    """Consecutive works go to one task: most messages begin and end in one task, which then needs no merge."""
     groups: list[list[BatchWork]] = []
     size = 0
     for work in works:
@@ -218,7 +218,7 @@ def _tasks(lake: Lake, plan: BatchPlan, works: Sequence[BatchWork], wanted: list
 def _run(
     spark: "SparkSession | None", tasks: list[BatchTask], staging: str, tell: Callable[[float], None]
 ) -> list[TaskResult]:
-    """The job, again if a worker ended: files of such an attempt have names of their own, and no answer names them."""
+    """Run the job, again if a worker ended. The files of a failed attempt have unique names that no result names."""
     if not tasks or spark is None:
         return [perform(task) for task in tasks]
     make_folder(staging)
@@ -233,10 +233,10 @@ def _run(
 def _run_job(
     spark: "SparkSession", tasks: list[BatchTask], staging: str, tell: Callable[[float], None]
 ) -> list[TaskResult]:
-    """Which tasks are done is seen from what they have staged."""
+    """Progress is the number of folders that the tasks have staged."""
     job: Future[list[TaskResult]] = Future()
     tag = f"unibus-{uuid.uuid4().hex}"
-    # A daemon: who ends this process does not wait for it.
+    # A daemon thread: the process can end without waiting for the job.
     threading.Thread(target=_settle, args=(job, spark, tasks, tag), name="job", daemon=True).start()
     try:
         while not job.done():
@@ -247,7 +247,7 @@ def _run_job(
         try:
             _stop(job, spark, tag)
         finally:
-            raise error  # Whatever Spark says to that.
+            raise error  # Not an error of Spark about the interruption.
     return job.result()
 
 
@@ -262,10 +262,10 @@ def _settle(job: "Future[list[TaskResult]]", spark: "SparkSession", tasks: list[
 
 
 def _failure(error: Exception) -> Exception:
-    """The same in one line, where it is an error of Spark."""
+    """An error of Spark as a JobFailed with one line; any other error unchanged."""
     failed = lost(error)
     if failed is None and is_of_spark(error):
-        failed = JobFailed(f"the job of Spark ended: {_reason(error)}", "run again; the batch is made once")
+        failed = JobFailed(f"the Spark job failed: {_reason(error)}", "run it again; no event is counted twice")
     if failed is None:
         return error
     failed.__cause__ = error
@@ -273,8 +273,7 @@ def _failure(error: Exception) -> Exception:
 
 
 def _stop(job: "Future[list[TaskResult]]", spark: "SparkSession", tag: str) -> None:
-    """Again and again for a moment: a job that has not begun yet is not stopped. Nothing of it counts, whether or not
-    it ends in time."""
+    """Cancel the job repeatedly: a job that has not started yet ignores it. No commit names its files in any case."""
     ends_s = time.monotonic() + STOP_S
     while not job.done() and time.monotonic() < ends_s:
         spark.interruptTag(tag)
@@ -298,8 +297,8 @@ def _answers(spark: "SparkSession", tasks: list[BatchTask]) -> list[TaskResult]:
 
 
 def _reason(error: Exception) -> str:
-    """The line that says it, out of a trace of two languages."""
+    """The line with the reason, from a traceback of Java and Python."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(_CALLING)]
-    ours = [line for line in lines if line.startswith(_TELLING)]
+    ours = [line for line in lines if line.startswith(_REASONS)]
     return (ours or lines or [type(error).__name__])[-1 if ours else 0][:300]

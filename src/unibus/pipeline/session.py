@@ -1,7 +1,7 @@
-"""A Spark session with the settings that the pipeline needs, whatever it runs on: here, on a cluster, or by Connect.
+"""A Spark session with the settings of the pipeline: in a local JVM, on a cluster, or by Spark Connect.
 
-Spark's client writes a traceback of each Ctrl-C beside raising it, and installs a handler for it that disturbs the call
-which is under way. Neither is wanted: whoever runs the program decides what a Ctrl-C does.
+pyspark logs a traceback for each Ctrl-C as well as raising it, and installs a signal handler that breaks the call in
+progress. Both are undone here: the program that uses the session decides what a Ctrl-C does.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Session: TypeAlias = "SparkSession"
-"""For those who hand one on and may not know Spark."""
+"""For modules that pass a session on and must not import pyspark."""
 
 SETTINGS: Final[dict[str, str]] = {
     "spark.app.name": "unibus",
@@ -37,18 +37,18 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "true",
-    # Above it Spark starts a job only to list files, which takes seconds for a thousand of them.
+    # With more files than this Spark starts a job to list them, which takes seconds for a thousand files.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 _QUICK: Final = {"spark.sql.adaptive.enabled": "false"}
-"""Planning again between stages pays where a query runs for long."""
+"""Adaptive planning between stages helps only queries that run for long."""
 LOCAL: Final = "local[*]"
 CONNECT_PORT: Final = 15_002
 CONNECT_PATIENCE_S: Final = 5.0
 RETRIES_MAX: Final = 8
 RETRY_MS_MAX: Final = 5_000
-"""A Spark Connect server that does not answer is tried again for about 25 seconds: for a network that hiccups."""
+"""Calls to a Spark Connect server that does not answer are retried for about 25 seconds, for short network failures."""
 _LOCAL_CORES: Final = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
 _DRIVER_MEMORY: Final = "spark.driver.memory"
 _WAREHOUSE: Final = "spark.sql.warehouse.dir"
@@ -56,7 +56,7 @@ _GIB: Final = 1 << 30
 _HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _PYTHON: Final = "PYSPARK_PYTHON"
 _CALL_FAILED: Final = "Exception while sending command."
-"""What the client of the machine logs, beside raising it."""
+"""What Py4J logs, as well as raising it."""
 _TOKEN_HINT: Final = "`unibus pipeline serve` prints its address with the token in it: --connect needs the whole of it"
 
 
@@ -66,36 +66,36 @@ def open_session(
     settings: dict[str, str] | None = None,
     quick: bool = False,
 ) -> "SparkSession":
-    """`quick` is for whoever asks once and goes: what runs for long is compiled better without it. The first of them
-    leaves behind what lets the next start sooner.
+    """`quick` is for a process that asks once and ends: without it, code that runs for long is compiled better. The
+    first quick session creates a cache that makes the next ones start faster (jvm.py).
 
-    ExtraMissing without Java or pyspark, StoreUnavailable where nobody answers.
+    ExtraMissing without Java or pyspark, StoreUnavailable if no server answers.
     """
     if master and connect:
-        raise UsageError("--master and --connect contradict each other", "choose one")
+        raise UsageError("--master and --connect cannot be used together", "choose one")
     if connect:
         return connected_session(connect, settings)
     return _classic_session(master or LOCAL, settings or {}, quick)
 
 
 def local_session(cores: str = "*", settings: dict[str, str] | None = None) -> "SparkSession":
-    """A session in this process."""
+    """A session whose tasks run on this machine, with so many cores."""
     return _classic_session(f"local[{cores}]", settings or {}, quick=False)
 
 
 def connected_session(url: str, settings: dict[str, str] | None = None) -> "SparkSession":
-    """A session on a Spark Connect server. Only settings of SQL can still be chosen there."""
+    """A session on a Spark Connect server. Only SQL settings can be changed there."""
     host, port = _place(url, "sc", CONNECT_PORT)
     _answers(host, port, f"no Spark Connect server answers at {url}", "`unibus pipeline serve` starts one")
     find_spark()
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
-        from pyspark.sql.connect.client import SparkConnectClient  # noqa: F401 — it tells what it needs
+        from pyspark.sql.connect.client import SparkConnectClient  # noqa: F401 — its error names a missing package
     except ImportError as error:
         raise ExtraMissing(f"Spark Connect needs a package: {error}", "pip install 'unibus[pipeline]'") from error
     try:
-        # Not getOrCreate: it gives a session from before, whatever the address, also of a server that has ended.
+        # Not getOrCreate: it returns an existing session for any address, also of a server that has ended.
         session = SparkSession.builder.remote(url).create()
         _set_up(session, settings)
     except PySparkException as error:
@@ -104,10 +104,10 @@ def connected_session(url: str, settings: dict[str, str] | None = None) -> "Spar
 
 
 def _set_up(session: "SparkSession", settings: dict[str, str] | None) -> None:
-    """Choose what can be chosen, and how long calls wait for a server that does not answer: else it is ten minutes."""
+    """Apply the SQL settings, and limit how long calls retry: the default of pyspark is ten minutes."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # It is raised, too.
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # It is also raised as an error.
     session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES_MAX, max_backoff=RETRY_MS_MAX)])
     for name, value in {**SETTINGS, **(settings or {})}.items():
         if name.startswith("spark.sql."):
@@ -115,12 +115,10 @@ def _set_up(session: "SparkSession", settings: dict[str, str] | None) -> None:
 
 
 def _refused(url: str, said: str) -> BusError:
-    """What the server at the other end, or the client on its behalf, said to a first call."""
+    """The error for a first call that the server or the client rejected."""
     line = said.strip().partition("\n")[0][:300]
     if "unauthenticated" in said.lower() or "invalid token" in said.lower():
-        return Unauthorised(
-            f"the Spark Connect server at {_without_token(url)} answers only with its token", _TOKEN_HINT
-        )
+        return Unauthorised(f"the Spark Connect server at {_without_token(url)} requires its token", _TOKEN_HINT)
     return StoreUnavailable(f"{_without_token(url)} does not work as a Spark Connect server: {line}", "")
 
 
@@ -128,7 +126,7 @@ def _classic_session(master: str, settings: dict[str, str], quick: bool) -> "Spa
     _checked(master)
     _check_python(master)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1") if master.startswith("local") else None
-    # Spark makes this folder as soon as somebody names a table that is not there, else where the user happens to be.
+    # Spark creates this folder when a query names a table that does not exist; by default in the current directory.
     warehouse = os.path.join(tempfile.gettempdir(), f"unibus-warehouse-{uuid.uuid4().hex}")
     chosen = {**SETTINGS, "spark.sql.shuffle.partitions": _partitions(master), _WAREHOUSE: warehouse}
     chosen |= {**(_QUICK if quick else {}), **settings}
@@ -139,21 +137,21 @@ def _classic_session(master: str, settings: dict[str, str], quick: bool) -> "Spa
         for name, value in chosen.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
-        # By the machine, which outlives this process however that ends.
+        # Deleted by the JVM, which outlives this process even if that is killed.
         getattr(session.sparkContext._jvm, "java.io.File")(warehouse).deleteOnExit()
     return session
 
 
 def _check_python(master: str) -> None:
-    """Spark would say it in a page of Java. On a cluster the name is one of the computers there."""
+    """UsageError of one line instead of a page of Java. On a cluster the path belongs to the machines there."""
     named = os.environ.setdefault(_PYTHON, sys.executable)
     if master.startswith("local") and shutil.which(named) is None:
-        raise UsageError(f"{_PYTHON} is {named!r}, and there is no such program", "unset it: this Python is used then")
+        raise UsageError(f"{_PYTHON} is {named!r}, which is not a program", "unset it to use this Python")
 
 
 @contextlib.contextmanager
 def _gateway(settings: dict[str, str], quick: bool) -> Iterator[None]:
-    """For as long as pyspark looks for it: a machine that we started. Else it starts one by its own means."""
+    """Start a JVM, and let pyspark find it inside the block. If we cannot start one, pyspark does."""
     if _has_machine():
         yield
         return
@@ -164,10 +162,10 @@ def _gateway(settings: dict[str, str], quick: bool) -> Iterator[None]:
     machine = Machine(java, spark, settings.get(_DRIVER_MEMORY) or _memory(), quick)
     try:
         machine.start()
-        import pyspark.sql  # noqa: F401 — while the machine starts
+        import pyspark.sql  # noqa: F401 — while the JVM starts
 
         port, secret = machine.wait()
-        with _told(port, secret):
+        with _gateway_variables(port, secret):
             yield
     except BaseException:
         machine.end()
@@ -176,7 +174,7 @@ def _gateway(settings: dict[str, str], quick: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told(port: int, secret: str) -> Iterator[None]:
+def _gateway_variables(port: int, secret: str) -> Iterator[None]:
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     try:
         yield
@@ -185,7 +183,7 @@ def _told(port: int, secret: str) -> Iterator[None]:
 
 
 def _forget_machine() -> None:
-    """It ended: the next call that needs a session gets another."""
+    """The JVM ended: make pyspark start another for the next session."""
     if "pyspark.sql" not in sys.modules:
         return
     from pyspark import SparkContext
@@ -197,8 +195,8 @@ def _forget_machine() -> None:
 
 @contextlib.contextmanager
 def _handler_kept() -> Iterator[None]:
-    """Spark's own handler of Ctrl-C goes again."""
-    logging.getLogger().addFilter(_is_news)  # The same one again changes nothing.
+    """Restore the handler of SIGINT that pyspark replaces."""
+    logging.getLogger().addFilter(_is_news)  # Adding the same filter twice has no effect.
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -208,8 +206,7 @@ def _handler_kept() -> Iterator[None]:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False for a note about a call that was interrupted, or whose machine ended: the exception itself is on its way to
-    the caller, and the note is a page."""
+    """False for a log record of a page about an interrupted call or a JVM that ended: the caller gets the exception."""
     error = record.exc_info[1] if record.exc_info else None
     if record.msg == _CALL_FAILED and isinstance(error, Exception) and isinstance(lost(error), SparkLost):
         return False
@@ -221,8 +218,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def _has_machine() -> bool:
-    """Whether this process has one from before. A session that was stopped leaves it behind; one that ended by itself
-    is replaced."""
+    """Whether this process already has a JVM: it stays when a session is stopped. A JVM that has ended is replaced."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext
@@ -240,7 +236,7 @@ def _has_machine() -> bool:
 
 
 def _partitions(master: str) -> str:
-    """Two for each core here; on a cluster enough for many, and Spark joins those that are small."""
+    """Two for each local core; enough for many machines on a cluster, where Spark merges small ones."""
     found = _LOCAL_CORES.fullmatch(master)
     if found is None:
         return "64"
@@ -249,7 +245,7 @@ def _partitions(master: str) -> str:
 
 
 def _memory() -> str:
-    """A quarter of what the machine has, and at least a gigabyte; four are enough for any of the jobs."""
+    """A quarter of the memory, at least 1 GiB and at most 4 GiB, which is enough for any job of the pipeline."""
     named = os.environ.get("SPARK_DRIVER_MEMORY")
     if named:
         return named
@@ -262,11 +258,11 @@ def _memory() -> str:
 
 def _checked(master: str) -> None:
     if master.startswith("yarn") and not any(os.environ.get(name) for name in _HADOOP):
-        # Spark would look for one on this machine, for a quarter of an hour.
-        raise UsageError(f"--master {master} needs to know which cluster", f"set {_HADOOP[0]} to its configuration")
+        # Spark would try to find one on this machine for 15 minutes.
+        raise UsageError(f"--master {master} needs the configuration of the cluster", f"set {_HADOOP[0]}")
     if _LOCAL_CORES.fullmatch(master) or master.startswith(("local-cluster[", "yarn", "k8s://")):
         return
-    # Spark would try for minutes, and say what it tried a line at a time. Of several masters one has to answer.
+    # Spark would retry for minutes. One of several masters has to answer.
     places = master.removeprefix("spark://").split(",") if master.startswith("spark://") else [""]
     error: StoreUnavailable | None = None
     for place in places:
@@ -287,7 +283,7 @@ def _place(url: str, scheme: str, port: int) -> tuple[str, int]:
     except ValueError:
         found = None, port
     if found[0] is None or not url.startswith(f"{scheme}://"):
-        raise UsageError(f"{url!r} is no address of Spark", f"for instance {scheme}://host:{port}")
+        raise UsageError(f"{url!r} is not a Spark address", f"for instance {scheme}://host:{port}")
     return found[0], found[1]
 
 

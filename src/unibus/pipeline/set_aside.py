@@ -1,11 +1,11 @@
-"""Sources that a run leaves out so that the others go on: a damaged one, or another history than the lake has read.
+"""Sources that a run leaves out so that it can read the others: damaged, or another history than the lake has read.
 
-What the lake has of such a domain stays, and so does where it was read up to. Each run looks again: a source that was
-repaired is read on from there. Nothing is guessed about it meanwhile, and none of it is counted.
+The lake keeps the rows and the position of such a domain. Each run checks the source again: after a repair it is read
+from that position on. Until then none of its events is counted.
 
     sources ──▶ usable ──▶ plan of the batch          the others: reported, each with its reason
 
-Where no source is left, the first error ends the run: a run that can read nothing has failed.
+If no source is left, the first error ends the run: a run that can read nothing has failed.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ ERRORS: Final = (CaptureDamaged, LakeMismatch, StoreDamaged)
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """`domain` is "" where it cannot be known."""
+    """`domain` is "" if the source is too damaged to know it."""
 
     domain: str
     where: str
@@ -49,7 +49,7 @@ def log_set_aside(found: SetAside) -> None:
 def usable(
     sources: Sequence[EventSource], before: Sequence[HistoryRange], report: ReportSetAside | None
 ) -> list[EventSource]:
-    """Those that can be read on from where the last batch ended. Without `report` the first that cannot raises."""
+    """The sources that can be read from the end of the last batch on. Without `report`, the first error is raised."""
     found: list[EventSource] = []
     aside: list[tuple[SetAside, BusError]] = []
     for source in sources:
@@ -64,7 +64,7 @@ def usable(
     for each, _ in aside:
         assert report is not None
         report(each)
-    check_distinct(found)  # One that was opened by now may have a name that another has.
+    check_distinct(found)  # A source that could be opened only now may have the domain of another.
     return found
 
 
@@ -77,7 +77,7 @@ def checked(source: EventSource, before: Sequence[HistoryRange]) -> EventSource:
 
 
 def those_that_open(sources: Sequence[EventSource]) -> list[EventSource]:
-    """For a batch that was begun and has to be finished as it was planned: if it needs another, it raises that."""
+    """For a batch that has to be finished as it was planned; it raises if it needs a source that does not open."""
     found = []
     for source in sources:
         with contextlib.suppress(*ERRORS):

@@ -1,4 +1,4 @@
-"""The exchange of all tables for rebuilt ones, see rebuild.py. Done twice it is as if done once."""
+"""The exchange of all tables for rebuilt ones, see rebuild.py. It is idempotent: after a crash it is done again."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from unibus.stores.files.private import make_folder
 
 class Swap(msgspec.Struct, frozen=True):
     number: int
-    """Of the last batch in the new tables, as the lake counts."""
+    """Of the last batch in the new tables, in the numbers of the lake."""
     shadow: str
     files: dict[str, list[File]]
 
@@ -24,7 +24,7 @@ def save_swap(lake: str, swap: Swap) -> None:
 
 
 def exchange(lake: Lake) -> None:
-    """Go on with an exchange that was written down, if there is one."""
+    """Finish the exchange that swap.json describes, if there is one."""
     path = os.path.join(lake.path, SWAP)
     if not os.path.exists(path):
         return
@@ -45,9 +45,9 @@ def _exchange(lake: Lake, swap: Swap, name: str, files: list[File]) -> None:
     make_folder(folder.path)
     for each in files:
         made = os.path.join(lake.path, swap.shadow, name, each.path)
-        if os.path.exists(made):  # Else it was moved before.
+        if os.path.exists(made):  # Else an earlier attempt moved it.
             make_folder(os.path.dirname(folder.full_path(each)))
             os.replace(made, folder.full_path(each))
         elif not os.path.exists(folder.full_path(each)):
-            raise LakeIncomplete(f"{made} is gone", "`unibus pipeline rebuild` makes it again")
+            raise LakeIncomplete(f"{made} is missing", "`unibus pipeline rebuild` computes it again")
     folder.commit(files, old, batch=swap.number)

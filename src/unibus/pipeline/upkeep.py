@@ -1,9 +1,9 @@
-"""What keeps a lake small: compaction, retention, vacuum.
+"""Keeps a lake small: compaction, retention, vacuum.
 
-Compaction puts many small files into few, and of additive tables the rows of one key into one; no reader sees another
-result. It also moves files of an earlier version into the folders of their partitions. Retention removes rows that are
-older than asked for, of what is finished: open messages stay. Neither removes a file: readers may have it open. That is
-what vacuum does, some time later.
+compaction  merges many small files into few, and in additive tables the rows of one key into one row; the result
+            of every query stays the same. Moves files of an earlier version into the folders of their partitions
+retention   removes rows older than a given age; open messages stay
+vacuum      deletes files that no table names any more, some hours later: until then a reader may have them open
 """
 
 import os
@@ -25,31 +25,31 @@ from unibus.pipeline.storage.tables import BATCHES, TABLES
 from unibus.pipeline.swap import exchange
 
 FILE_ROWS: Final = 1_000_000
-"""A file with so many rows is large enough."""
+"""A file with so many rows is not merged any more."""
 MANY_FILES: Final = 48
-"""With so many small files a loop that runs for long puts them together by itself."""
+"""With so many small files in a table, a run merges them by itself."""
 VACUUM_HOURS: Final = 24
 _FEW_ROWS: Final = 20_000
 _LEFT_BEHIND: Final = (".staging", ".rebuild")
-"""Folders of a batch and of a rebuild that were ended. Whoever has the lock knows that nobody works in them."""
+"""Folders of an interrupted batch or rebuild. The process that holds the lock knows that no other one uses them."""
 
 
 @contextmanager
 def _upkeep(lake: Lake) -> Iterator[None]:
-    """Upkeep is for a lake that is whole: what was begun and ended half way is finished first, by whoever can."""
+    """Only for a complete lake: finishes an interrupted exchange, and rejects a lake with an interrupted batch."""
     with lake.lock():
         exchange(lake)
         plan = load_plan(lake.path)
         if plan is not None and has_begun(lake, plan):
             raise LakeIncomplete(
-                f"batch {plan.number} of {lake.path} was ended half way", "`unibus pipeline run --once` finishes it"
+                f"batch {plan.number} of {lake.path} was interrupted", "`unibus pipeline run --once` finishes it"
             )
         with lake.upkeep():
             yield
 
 
 def compact(lake: Lake, tables: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
-    """By table: how many files there were, and how many there are."""
+    """By table: the number of files before and after."""
     found = {}
     with _upkeep(lake):
         for name in tables or TABLES:
@@ -63,7 +63,7 @@ def compact(lake: Lake, tables: Sequence[str] | None = None) -> dict[str, tuple[
 
 
 def tidy(lake: Lake) -> None:
-    """The same for tables that have many small files, and only with files about as small: each row is moved seldom."""
+    """Merge the small files of tables that have many of them; only files of similar size, so a row is seldom moved."""
     with lake.lock():
         found = {name: _smallest(_finished(lake.folder(name))) for name in TABLES}
         many = {name: small for name, small in found.items() if len(small) >= MANY_FILES}
@@ -74,12 +74,12 @@ def tidy(lake: Lake) -> None:
 
 
 def _finished(folder: DeltaFolder) -> list[File]:
-    """Files with open messages are looked after by the batches."""
+    """Not the files with open messages: the batches merge those."""
     return [each for each in folder.files() if not each.open]
 
 
 def _runs(files: Sequence[File]) -> list[list[File]]:
-    """Files that become one, by age as far as it is known."""
+    """Groups of files that become one file each, the oldest first (their names begin with the batch)."""
     runs: list[list[File]] = [[]]
     for file in sorted(files, key=lambda each: each.name):
         if file.rows < FILE_ROWS:
@@ -118,11 +118,11 @@ def _put_together(folder: DeltaFolder, files: Sequence[File]) -> None:
 
 
 def retain(lake: Lake, keep_us: Mapping[str, int], now_us: int) -> dict[str, int]:
-    """Remove rows older than that. By table: how many."""
+    """Remove rows older than `keep_us`. By table: how many."""
     unknown = [name for name in keep_us if name not in TABLES or not TABLES[name].moment]
     if unknown:
         known = ", ".join(name for name, table in TABLES.items() if table.moment)
-        raise UsageError(f"{unknown[0]!r} has no rows that grow old", f"one of {known}")
+        raise UsageError(f"{unknown[0]!r} is no table with rows that can expire", f"use one of {known}")
     with _upkeep(lake):
         return {name: _forget(lake.folder(name), now_us - kept) for name, kept in keep_us.items()}
 
@@ -132,7 +132,7 @@ def _forget(folder: DeltaFolder, before_us: int) -> int:
     old = [each for each in _finished(folder) if each.low.get(moment, before_us) < before_us]
     if folder.table is BATCHES:
         newest = max((each.high.get("number", 0) for each in folder.files()), default=0)
-        old = [each for each in old if each.high.get("number", 0) < newest]  # It tells where the lake stands.
+        old = [each for each in old if each.high.get("number", 0) < newest]  # It holds the position in each source.
     flag = False if folder.table.partition else None
     adds, gone = [], 0
     for file in old:
@@ -147,7 +147,7 @@ def _forget(folder: DeltaFolder, before_us: int) -> int:
 
 
 def vacuum(lake: Lake, hours: int = VACUUM_HOURS) -> list[str]:
-    """Remove files that have not counted for so many hours. Who reads for longer than that loses what it reads."""
+    """Delete files that no table has named for so many hours. A query that runs for longer fails."""
     with _upkeep(lake):
         gone = [path for name in TABLES for path in lake.folder(name).vacuum(hours)]
         for path in (os.path.join(lake.path, name) for name in _LEFT_BEHIND):

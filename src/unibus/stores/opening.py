@@ -31,9 +31,6 @@ from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.journal import Journal
 from unibus.stores.seam.store import Store
 
-if TYPE_CHECKING:
-    pass
-
 log = logging.getLogger("unibus")
 
 _MOST: Final = {"max_queues": QUEUE, "max_topics": TOPIC, "max_subscriptions": SUBSCRIPTION}

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
     from unibus.testing.fault_store import FaultStore
     from unibus.testing.files import FolderDisk
-    from unibus.testing.model.letters import ModelMessage
+    from unibus.testing.model.messages import ModelMessage
     from unibus.testing.model.parts import ModelRules, ModelSend
     from unibus.testing.model.rules import ModelRule
     from unibus.testing.model.store import ModelStore
@@ -124,7 +124,7 @@ _HOMES = {
     "PositionContract": "contracts.operator_actions",
     "SeeingContract": "contracts.operator_actions",
     "HistoryContract": "contracts.batches",
-    "ModelMessage": "model.letters",
+    "ModelMessage": "model.messages",
     "LockContract": "contracts.delivery",
     "ModelRule": "model.rules",
     "ModelStore": "model.store",

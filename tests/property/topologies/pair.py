@@ -165,7 +165,7 @@ class Pair:
         self.run(Declare(name, kind_of(name), settings_of(rules, kind_of(name)), update=True))
 
     def names(self, wanted: Callable[[ModelQueue], bool]) -> list[str]:
-        return [name for name, box in self.model.boxes.items() if wanted(box)]
+        return [name for name, queue in self.model.queues.items() if wanted(queue)]
 
     # Comparing
 
@@ -173,19 +173,19 @@ class Pair:
         # The store does what is due before it looks. A message that is abandoned after its time to live is due at once.
         self.tick_model()
         infos = {info.name: info for info in self.store.entities().wait(ANSWER_S)}
-        same(sorted(infos), sorted(self.model.boxes), "entities")
-        for name, box in self.model.boxes.items():
+        same(sorted(infos), sorted(self.model.queues), "entities")
+        for name, queue in self.model.queues.items():
             found = {each.sequence: each for each in self.store.peek(name, 0, 1_000).wait(ANSWER_S)}
             if self.model.has_ties:
-                adopt(box, found)
-            wanted = {sequence: shape(box, box.letters[sequence]) for sequence in sorted(box.letters)}
-            same({sequence: seen(box, each) for sequence, each in found.items()}, wanted, f"messages of {name}")
+                adopt(queue, found)
+            wanted = {sequence: shape(queue, queue.messages[sequence]) for sequence in sorted(queue.messages)}
+            same({sequence: seen(queue, each) for sequence, each in found.items()}, wanted, f"messages of {name}")
             same(list(found), list(wanted), f"the order of the messages of {name}")
             info = infos[name]
-            states = [letter.state for letter in box.letters.values()]
+            states = [message.state for message in queue.messages.values()]
             counts = [states.count(state) for state in ("active", "locked", "scheduled", "deferred")]
             same([info.active, info.locked, info.scheduled, info.deferred], counts, f"the counts of {name}")
-            same(info.last_sequence, box.sequence, f"the last sequence of {name}")
+            same(info.last_sequence, queue.sequence, f"the last sequence of {name}")
         self.model.has_ties = False
 
 
@@ -195,44 +195,46 @@ def same(found: object, wanted: object, what: str) -> None:
         raise AssertionError(f"{what}:\n  the store  {found}\n  the model  {wanted}")
 
 
-def adopt(box: ModelQueue, found: dict[int, Claimed]) -> None:
+def adopt(queue: ModelQueue, found: dict[int, Claimed]) -> None:
     """Take over which message came first where that is not promised: what was stored at one instant, by deadlines."""
-    for tie in {letter.tie for letter in box.letters.values() if letter.tie}:
-        letters = [letter for letter in box.letters.values() if letter.tie == tie]
-        for sequence in sorted(letter.sequence for letter in letters):
+    for tie in {message.tie for message in queue.messages.values() if message.tie}:
+        messages = [message for message in queue.messages.values() if message.tie == tie]
+        for sequence in sorted(message.sequence for message in messages):
             claimed = found.get(sequence)
-            alike = [each for each in letters if claimed is not None and shape(box, each) == seen(box, claimed)]
+            alike = [each for each in messages if claimed is not None and shape(queue, each) == seen(queue, claimed)]
             if not alike:
                 raise AssertionError(
-                    f"{box.name} #{sequence} is {claimed and seen(box, claimed)}, not one of {letters}"
+                    f"{queue.name} #{sequence} is {claimed and seen(queue, claimed)}, not one of {messages}"
                 )
-            letters.remove(alike[0])
+            messages.remove(alike[0])
             alike[0].sequence, alike[0].tie = sequence, 0
-    box.letters = {letter.sequence: letter for letter in sorted(box.letters.values(), key=lambda each: each.sequence)}
+    queue.messages = {
+        message.sequence: message for message in sorted(queue.messages.values(), key=lambda each: each.sequence)
+    }
 
 
-def shape(box: ModelQueue, letter: ModelMessage) -> tuple[object, ...]:
+def shape(queue: ModelQueue, message: ModelMessage) -> tuple[object, ...]:
     """All that there is to know about a message of the model, but for its place."""
-    timed = letter.state == "scheduled" or (letter.state == "locked" and not box.rules.by_session)
+    timed = message.state == "scheduled" or (message.state == "locked" and not queue.rules.by_session)
     return (
-        letter.text,
-        letter.state,
-        letter.count,
-        letter.priority,
-        letter.session,
-        letter.correlation,
-        dict(letter.headers),
-        letter.expires_ns,
-        letter.until_ns if timed else 0,
-        letter.hops,
+        message.text,
+        message.state,
+        message.count,
+        message.priority,
+        message.session,
+        message.correlation,
+        dict(message.headers),
+        message.expires_ns,
+        message.until_ns if timed else 0,
+        message.hops,
     )
 
 
-def seen(box: ModelQueue, claimed: Claimed) -> tuple[object, ...]:
+def seen(queue: ModelQueue, claimed: Claimed) -> tuple[object, ...]:
     """The same of a message of the store."""
     message = message_of(claimed)
     state = STATE_NAMES[claimed.state]
-    timed = state == "scheduled" or (state == "locked" and not box.rules.by_session)
+    timed = state == "scheduled" or (state == "locked" and not queue.rules.by_session)
     return (
         str(message.body),
         state,

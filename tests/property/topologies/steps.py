@@ -45,16 +45,16 @@ VERBS: Final = (COMPLETE, ABANDON, ABANDON, DEFER, DEAD_LETTER, DEAD_LETTER)
 
 def sendable(pair: Pair, chance: Random) -> str:
     """Now and then one that takes no sends."""
-    names = pair.names(lambda box: "/" not in box.name)
-    other = [*pair.model.boxes, "missing"]
+    names = pair.names(lambda queue: "/" not in queue.name)
+    other = [*pair.model.queues, "missing"]
     return chance.choice(other if not names or chance.random() < 0.05 else names)
 
 
 def planned_send(pair: Pair, chance: Random, text: str) -> Planned:
     name = sendable(pair, chance)
-    post = worlds.post(chance, text, pair.now_ns)
-    pair.log.append(f"  send to {name}: {post}")
-    return lambda: pair.model.send(name, post), worlds.stored_post(name, post), (name, post)
+    sent = worlds.random_send(chance, text, pair.now_ns)
+    pair.log.append(f"  send to {name}: {sent}")
+    return lambda: pair.model.send(name, sent), worlds.stored_send(name, sent), (name, sent)
 
 
 def send(pair: Pair, chance: Random, text: str) -> None:
@@ -105,23 +105,23 @@ def cancel(pair: Pair, chance: Random, text: str) -> None:
 # Receiving
 
 
-def received(pair: Pair, name: str, letters: list[ModelMessage], claims: list[Claimed], lock: bool) -> None:
-    same([str(message_of(each).body) for each in claims], [each.text for each in letters], f"received from {name}")
-    for letter, claimed in zip(letters, claims, strict=True):
-        place = (letter.count + 1, letter.sequence)
+def received(pair: Pair, name: str, messages: list[ModelMessage], claims: list[Claimed], lock: bool) -> None:
+    same([str(message_of(each).body) for each in claims], [each.text for each in messages], f"received from {name}")
+    for message, claimed in zip(messages, claims, strict=True):
+        place = (message.count + 1, message.sequence)
         same((claimed.delivery_count, claimed.sequence), place, f"received from {name}")
         if lock:
-            pair.model.lock(name, letter, claimed.token)
+            pair.model.lock(name, message, claimed.token)
             pair.locks = [*pair.locks, Lock(name, claimed.sequence, claimed.token)][-REMEMBERED:]
         else:
-            pair.model.take(name, letter)
+            pair.model.take(name, message)
 
 
 def receive(pair: Pair, chance: Random, text: str) -> None:
     full = pair.names(
-        lambda box: not box.rules.is_topic and any(each.state == "active" for each in box.letters.values())
+        lambda queue: not queue.rules.is_topic and any(each.state == "active" for each in queue.messages.values())
     )
-    names = full or pair.names(lambda box: not box.rules.is_topic)
+    names = full or pair.names(lambda queue: not queue.rules.is_topic)
     if names:
         name, count, lock = chance.choice(names), chance.randint(1, 3), chance.random() < 0.8
         pair.log.append(f"  receive {count} from {name}, lock={lock}")
@@ -131,16 +131,16 @@ def receive(pair: Pair, chance: Random, text: str) -> None:
             received(pair, name, *found, lock)
 
 
-def deferred_of(box: ModelQueue) -> list[int]:
-    return [letter.sequence for letter in box.letters.values() if letter.state == "deferred"]
+def deferred_of(queue: ModelQueue) -> list[int]:
+    return [message.sequence for message in queue.messages.values() if message.state == "deferred"]
 
 
 def receive_deferred(pair: Pair, chance: Random, text: str) -> None:
-    names = pair.names(lambda box: bool(deferred_of(box)))
+    names = pair.names(lambda queue: bool(deferred_of(queue)))
     if names:
         name = chance.choice(names)
         proof = next((each.pair for each in pair.sessions[::-1] if each.entity == name), None)
-        sequences = deferred_of(pair.model.boxes[name])[: chance.randint(1, 2)]
+        sequences = deferred_of(pair.model.queues[name])[: chance.randint(1, 2)]
         pair.log.append(f"  receive deferred {sequences} from {name}, session {proof}")
         request = ClaimRequest(name, session=proof, sequences=tuple(sequences))
         found = pair.both(
@@ -190,10 +190,10 @@ def renew(pair: Pair, chance: Random, text: str) -> None:
 
 
 def move_or_remove(pair: Pair, chance: Random, text: str) -> None:
-    names = pair.names(lambda box: bool(box.letters))
+    names = pair.names(lambda queue: bool(queue.messages))
     if names:
-        name, target = chance.choice(names), chance.choice([*pair.model.boxes, ""])
-        sequence = chance.choice(sorted(pair.model.boxes[name].letters))
+        name, target = chance.choice(names), chance.choice([*pair.model.queues, ""])
+        sequence = chance.choice(sorted(pair.model.queues[name].messages))
         pair.log.append(f"  move {name} #{sequence} to {target!r}")
         if target:
             pair.both(lambda: pair.model.move(name, sequence, target), lambda: pair.run(Move(name, sequence, target)))
@@ -205,7 +205,7 @@ def move_or_remove(pair: Pair, chance: Random, text: str) -> None:
 
 
 def accept(pair: Pair, chance: Random, text: str) -> None:
-    names = pair.names(lambda box: box.rules.by_session and not box.rules.is_dead)
+    names = pair.names(lambda queue: queue.rules.by_session and not queue.rules.is_dead)
     if not names:
         return
     name, session = chance.choice(names), chance.choice((None, "x", "y"))
@@ -261,7 +261,7 @@ def change_session(pair: Pair, chance: Random, text: str) -> None:
 
 
 def delete(pair: Pair, chance: Random, text: str) -> None:
-    names = pair.names(lambda box: not box.rules.is_dead)
+    names = pair.names(lambda queue: not queue.rules.is_dead)
     if names:
         name = chance.choice(names)
         pair.log.append(f"  delete {name}")
@@ -270,8 +270,8 @@ def delete(pair: Pair, chance: Random, text: str) -> None:
 
 
 def create(pair: Pair, chance: Random, text: str) -> None:
-    missing = [name for name in worlds.NAMES if name not in pair.model.boxes]
-    names = [name for name in missing if name not in worlds.SUBSCRIPTIONS or worlds.topic_of(name) in pair.model.boxes]
+    missing = [name for name in worlds.NAMES if name not in pair.model.queues]
+    names = [name for name in missing if name not in worlds.SUBSCRIPTIONS or worlds.topic_of(name) in pair.model.queues]
     if names:
         name = chance.choice(names)
         rules = worlds.entity(chance, name)
@@ -285,30 +285,30 @@ def delete_and_create(pair: Pair, chance: Random, text: str) -> None:
 
 
 def update(pair: Pair, chance: Random, text: str) -> None:
-    names = pair.names(lambda box: not box.rules.is_dead)
+    names = pair.names(lambda queue: not queue.rules.is_dead)
     if names:
         name = chance.choice(names)
-        rules = worlds.changed(chance, name, pair.model.boxes[name].rules)
+        rules = worlds.changed(chance, name, pair.model.queues[name].rules)
         pair.log.append(f"  update {name}: {rules}")
         pair.change(name, rules)
 
 
 def change_rule(pair: Pair, chance: Random, text: str) -> None:
-    names = pair.names(lambda box: box.name in worlds.SUBSCRIPTIONS)
+    names = pair.names(lambda queue: queue.name in worlds.SUBSCRIPTIONS)
     if not names:
         return
-    box = pair.model.boxes[chance.choice(names)]
+    queue = pair.model.queues[chance.choice(names)]
     rule = worlds.rule(chance, chance.choice(worlds.RULE_NAMES))
-    kept = {each.name: each for each in box.rules.rules}
+    kept = {each.name: each for each in queue.rules.rules}
     is_dropped = rule.name in kept and chance.random() < 0.3
-    pair.log.append(f"  {'drop' if is_dropped else 'set'} rule of {box.name}: {rule}")
-    command: Command = SetRule(box.name, worlds.stored_rule(rule), rule.name in kept)
+    pair.log.append(f"  {'drop' if is_dropped else 'set'} rule of {queue.name}: {rule}")
+    command: Command = SetRule(queue.name, worlds.stored_rule(rule), rule.name in kept)
     if is_dropped:
-        command = DropRule(box.name, rule.name)
+        command = DropRule(queue.name, rule.name)
         del kept[rule.name]
     else:
         kept[rule.name] = rule
-    pair.model.set_rules(box.name, tuple(kept.values()))
+    pair.model.set_rules(queue.name, tuple(kept.values()))
     pair.run(command)
 
 

@@ -79,7 +79,7 @@ def entity(chance: Random, name: str) -> ModelRules:
         lock_ns=10 * SECOND,
         deliveries_max=chance.randint(1, 3),
         ttl_ns=chance.choice((0, 0, 0, 30, 40)) * SECOND,
-        buries_expired=chance.random() < 0.5,
+        dead_letters_expired=chance.random() < 0.5,
         by_priority=chance.random() < 0.5,
         count_max=some(chance, chance.randint(1, 3), 0.3, 0),
     )
@@ -90,7 +90,7 @@ def entity(chance: Random, name: str) -> ModelRules:
         dead = some(chance, target(chance, name), 0.5, "")
         drawn = replace(drawn, by_session=chance.random() < 0.2, forward_to=forward, dead_letters_to=dead)
     if name in SUBSCRIPTIONS:
-        return replace(drawn, rules=rules(chance), buries_unanswered=chance.random() < 0.7)
+        return replace(drawn, rules=rules(chance), dead_letters_unanswered=chance.random() < 0.7)
     return replace(drawn, window_ns=20 * SECOND, knows_ids=True) if chance.random() < 0.2 else drawn
 
 
@@ -122,7 +122,7 @@ def settings_of(rules: ModelRules, kind: int) -> Settings:
         "dedup_window": rules.window_ns / 1e9 if rules.knows_ids else None,
         "ordering": "priority" if rules.by_priority else "sequence",
         "requires_session": rules.by_session,
-        "dead_letter_on_expiration": rules.buries_expired,
+        "dead_letter_on_expiration": rules.dead_letters_expired,
         "max_count": rules.count_max,
         "status": rules.status,
         "forward_to": rules.forward_to or None,
@@ -130,7 +130,7 @@ def settings_of(rules: ModelRules, kind: int) -> Settings:
         "keeps": rules.keeps,
     }
     if kind == SUBSCRIPTION:
-        given["dead_letter_on_filter_error"] = rules.buries_unanswered
+        given["dead_letter_on_filter_error"] = rules.dead_letters_unanswered
         given["rules"] = None if rules.rules == (DEFAULT,) else text_of([stored_rule(rule) for rule in rules.rules])
     return given
 
@@ -220,7 +220,7 @@ def headers(chance: Random) -> dict[str, Value]:
     return drawn
 
 
-def post(chance: Random, text: str, now_ns: int) -> ModelSend:
+def random_send(chance: Random, text: str, now_ns: int) -> ModelSend:
     # No two become visible at one instant: which of them would be the first elsewhere is not promised.
     delay_ns = chance.choice((0, 0, 0, 5, 15)) * SECOND
     visible_ns = now_ns + delay_ns + chance.randrange(1, 1_000_000_000) if delay_ns else 0
@@ -237,17 +237,17 @@ def post(chance: Random, text: str, now_ns: int) -> ModelSend:
     )
 
 
-def stored_post(name: str, post: ModelSend) -> Send:
-    message = restored(post.id or post.text, name, post.text, 1, None).with_priority(post.priority)
-    fields: dict[str, object] = {"headers": dict(post.headers)}
-    if post.session is not None:
-        fields["session_id"] = post.session
-    if post.correlation is not None:
-        fields["correlation_id"] = post.correlation
-    if post.key is not None:
-        fields["dedup_key"] = post.key
-    if post.ttl_ns:
-        fields["ttl"] = post.ttl_ns / SECOND
+def stored_send(name: str, sent: ModelSend) -> Send:
+    message = restored(sent.id or sent.text, name, sent.text, 1, None).with_priority(sent.priority)
+    fields: dict[str, object] = {"headers": dict(sent.headers)}
+    if sent.session is not None:
+        fields["session_id"] = sent.session
+    if sent.correlation is not None:
+        fields["correlation_id"] = sent.correlation
+    if sent.key is not None:
+        fields["dedup_key"] = sent.key
+    if sent.ttl_ns:
+        fields["ttl"] = sent.ttl_ns / SECOND
     command = send_of(message.with_fields(fields), name)
-    command.visible_ns = post.visible_ns
+    command.visible_ns = sent.visible_ns
     return command

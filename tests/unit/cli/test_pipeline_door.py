@@ -65,14 +65,14 @@ def test_what_is_no_question_is_refused_and_the_door_stays_open(tmp_path: Path) 
             line.connect(address.socket)
             line.sendall(b'{"question": 7}\nrm -rf\n')
             with line.makefile("rb") as file:
-                assert b"this is no question" in file.readline()
-                assert b"this is no question" in file.readline()
+                assert b"not a request" in file.readline()
+                assert b"not a request" in file.readline()
         assert ask(tmp_path, ReportRequest("sql", text="still")) is not None
 
 
 def test_one_server_for_a_lake(tmp_path: Path) -> None:
     with open_door(tmp_path, "sc://x", echo):
-        with pytest.raises(StoreBusy, match="is there already: "), open_door(tmp_path, "sc://y", echo):
+        with pytest.raises(StoreBusy, match="already runs: "), open_door(tmp_path, "sc://y", echo):
             pass
         assert ask(tmp_path, ReportRequest("sql")) is not None  # The first one still answers.
 

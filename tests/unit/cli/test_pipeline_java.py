@@ -54,7 +54,7 @@ def test_an_old_java_is_not_taken(version: str, tmp_path: Path, monkeypatch: pyt
 
 def test_a_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ExtraMissing, match="there is no Java in it"):
+    with pytest.raises(ExtraMissing, match="has no bin/java"):
         find_java()
 
 

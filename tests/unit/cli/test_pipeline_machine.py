@@ -103,7 +103,7 @@ def test_the_end_of_this_process_is_enough(fake: Fake, tmp_path: Path) -> None:
     machine = fake(READS)
     machine.start()
     assert machine._process is not None
-    os.close(machine._process.life)  # As the system does at exit, before Java has reported its port.
+    os.close(machine._process.stdin)  # As the system does at exit, before Java has reported its port.
     ends_s = time.monotonic() + PATIENCE_S
     while is_there(machine._process.group):
         assert time.monotonic() < ends_s
@@ -126,7 +126,7 @@ def test_a_ctrl_c_before_there_is_a_session(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session, "Machine", lambda *arguments: machine)
-    monkeypatch.setattr(machine, "_came", interrupted)
+    monkeypatch.setattr(machine, "_has_started", interrupted)
     with pytest.raises(KeyboardInterrupt), session._gateway({}, quick=True):
         pytest.fail("nobody gets it")
     nothing_is_left(tmp_path, machine, groups[0])

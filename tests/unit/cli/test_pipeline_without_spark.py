@@ -31,7 +31,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     [
         (["report", "latency"], 4, "lake unibus-lake does not exist"),
         (["sql", "SELECT 1"], 4, "lake unibus-lake does not exist"),
-        (["sql", "DELETE FROM messages"], 2, "only a SELECT is answered, not DELETE"),
+        (["sql", "DELETE FROM messages"], 2, "only a SELECT is allowed, not DELETE"),
         (["status"], 4, "`unibus pipeline run --once` creates it; --lake or UNIBUS_LAKE names another"),
         (["compact"], 4, "lake unibus-lake does not exist"),
         (["vacuum"], 4, "lake unibus-lake does not exist"),

@@ -99,7 +99,7 @@ def test_a_job_whose_worker_ended_is_started_again(tmp_path: Path, caplog: pytes
         [done] = job(Spark(JavaError(PAGE), JavaError(PAGE), None), tmp_path)
     assert done.events == 7
     assert [each.getMessage() for each in caplog.records] == [
-        "a Python worker of Spark ended while it worked; the job is started again"
+        "a Python worker of Spark ended during a job; the job is started again"
     ] * 2
 
 
@@ -113,7 +113,7 @@ def test_a_worker_that_ends_each_time_is_one_line(tmp_path: Path) -> None:
 
 def test_an_error_of_java_is_one_line(tmp_path: Path) -> None:
     page = PAGE.replace(CRASHED, "An error occurred while calling o6.collect.\n: java.lang.OutOfMemoryError: Java heap")
-    with pytest.raises(JobFailed, match=r"the job of Spark ended: java\.lang\.OutOfMemoryError: Java heap") as caught:
+    with pytest.raises(JobFailed, match=r"the Spark job failed: java\.lang\.OutOfMemoryError: Java heap") as caught:
         job(Spark(JavaError(page)), tmp_path)
     assert len(str(caught.value).splitlines()) == 1
 
@@ -124,7 +124,7 @@ def test_a_machine_that_ended_is_replaced_once(monkeypatch: pytest.MonkeyPatch, 
     def run_all(spark: object, lake: object, sources: object, **named: object) -> Any:
         used.append(spark)
         if spark == "first":
-            raise SparkLost("the Java machine of Spark ended while it worked")
+            raise SparkLost("the JVM of Spark ended during a job")
         yield from ()
 
     monkeypatch.setattr(run, "run_all", run_all)
@@ -142,7 +142,7 @@ def test_a_machine_that_ended_is_replaced_once(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_rebuild_whose_machine_ended_begins_again_once(capsys: Any) -> None:
-    ends: list[Exception | None] = [SparkLost("the Spark Connect server ended while it worked"), None]
+    ends: list[Exception | None] = [SparkLost("the Spark Connect server ended during a job"), None]
 
     def make_all() -> int:
         end = ends.pop(0)
@@ -152,7 +152,7 @@ def test_a_rebuild_whose_machine_ended_begins_again_once(capsys: Any) -> None:
 
     assert pipeline_care.again_if_lost(make_all) == 3
     assert capsys.readouterr().err.splitlines() == [
-        "warning: the Spark Connect server ended while it worked; a new one is started, and the rebuild begins again"
+        "warning: the Spark Connect server ended during a job; a new one is started, and the rebuild begins again"
     ]
     ends += [SparkLost("one"), SparkLost("two")]
     with pytest.raises(SparkLost, match="two"):

@@ -157,7 +157,7 @@ def test_a_segment_that_is_lost_while_its_batch_is_half_done_is_an_error_until_i
         run_once(None, lake, opened(capture), progress=stop_at("messages"))
     segment = sorted((capture / "segments").iterdir())[0]
     os.rename(segment, tmp_path / "away")
-    with pytest.raises(LakeIncomplete, match="stopped half way"):
+    with pytest.raises(LakeIncomplete, match="was interrupted"):
         run(lake, capture)
     os.rename(tmp_path / "away", segment)
     run(lake, capture)
@@ -184,7 +184,7 @@ def test_another_history_under_the_same_name_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["per%20cent", "back\\slash", "tab\tstop"])
 def test_a_path_that_delta_cannot_find_again_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot lie at"):
+    with pytest.raises(UsageError, match="cannot be at"):
         Lake(str(tmp_path / name))
     assert list(tmp_path.iterdir()) == []
 

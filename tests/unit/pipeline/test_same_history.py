@@ -197,7 +197,7 @@ def test_a_folder_of_somebody_else_is_no_lake(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs" / "messages"
     theirs.mkdir(parents=True)
     for folder in (theirs.parent, capture):
-        with pytest.raises(UsageError, match="is no lake"):
+        with pytest.raises(UsageError, match="is not a lake"):
             run(Lake(str(folder)), capture)
         assert not (folder / "lake.json").exists()
     run(Lake(str(tmp_path / "theirs" / "new")), capture)

@@ -246,7 +246,7 @@ def test_a_stream_of_the_same_name_from_its_beginning_is_refused(tmp_path: Path,
     writer = stream_writer(tmp_path)
     for batch in (0, 1):
         writer.commit([writer.write(iter(numbers(batch, batch)))], batch)
-    with pytest.raises(UsageError, match=r"has written batch 1, and now comes with batch 0.*another name"):
+    with pytest.raises(UsageError, match=r"has written batch 1, and now writes batch 0.*another name"):
         writer.commit([writer.write(iter(numbers(7, 7)))], 0)
     other = stream_writer(tmp_path, query="other")
     other.commit([other.write(iter(numbers(7, 7)))], 0)
@@ -262,7 +262,7 @@ def test_another_checkpoint_under_an_old_name_is_refused(tmp_path: Path, bus_pat
     anew = checkpoint(tmp_path / "anew")
     second = stream_writer(tmp_path, checkpointLocation=anew)
     staged = [second.write(iter(numbers(7, 8)))]
-    with pytest.raises(UsageError, match=r"'q' has been written from another checkpoint.*change the option query"):
+    with pytest.raises(UsageError, match=r"'q' was written from another checkpoint.*change the option query"):
         second.commit(list(staged), number)
     second.abort(list(staged), number)
     assert bodies(bus_path) == [0, 1]
@@ -301,17 +301,17 @@ KILLED = """
 import os, sys
 from tests.unit.pipeline.test_sink_publish import numbers, stream_writer
 from unibus.pipeline.connector import sink
-from unibus.pipeline.connector.publishing import Progress
+from unibus.pipeline.connector.publishing import PublishProgress
 from pathlib import Path
 
-class Deadly(Progress):
+class Deadly(PublishProgress):
     # Counts after each transaction, and then there is nobody left.
     def __setattr__(self, name, value):
         if value >= int(sys.argv[2]) > 0:
             os._exit(9)
         super().__setattr__(name, value)
 
-sink.Progress = Deadly
+sink.PublishProgress = Deadly
 writer = stream_writer(Path(sys.argv[1]), rowsPerTransaction="100")
 staged = [writer.write(iter(numbers(1, 500))), writer.write(iter(numbers(501, 1000)))]
 if sys.argv[2] == "list":
@@ -401,7 +401,7 @@ def test_a_list_that_is_gone_is_told(tmp_path: Path, bus_path: Path) -> None:
     Staging(str(tmp_path / "staging"), "q").remove()
     with pytest.raises(StoreDamaged, match="100 rows of 'q', batch 0, are in the bus"):
         writer.commit([writer.write(iter(numbers(1, 300)))], 0)
-    with pytest.raises(TransactionInvalid, match="batch 0 of query 'q' is half written"):
+    with pytest.raises(TransactionInvalid, match="batch 0 of query 'q' is published only in part"):
         writer.commit([writer.write(iter(numbers(1, 300)))], 1)
 
 
@@ -480,7 +480,7 @@ def test_a_large_write_without_a_name_tells_how_to_go_on(tmp_path: Path) -> None
     rows = pa.RecordBatch.from_pylist([{"channel": "out", "body": "x" * 10_000}] * 200, schema)
     writer = batch_writer(tmp_path, schema, rowsPerTransaction="100")
     staged = [writer.write(iter([rows]))]
-    with pytest.raises(QuotaExceeded, match="go on with the option query 'write-") as caught:
+    with pytest.raises(QuotaExceeded, match="continue with the option query 'write-") as caught:
         writer.commit(list(staged))
     writer.abort(list(staged))
     with SyncMessageBus(url_of(tmp_path / "bus.db")) as bus:
@@ -530,7 +530,7 @@ def test_nothing_outside_of_staging_is_removed(tmp_path: Path, bus_path: Path) -
     (kept / "file").touch()
     (tmp_path / "staging").mkdir()
     (tmp_path / "staging" / "q").symlink_to(tmp_path / "kept")
-    with pytest.raises(UsageError, match="leads out of"):
+    with pytest.raises(UsageError, match="is outside of"):
         Staging(str(tmp_path / "staging"), "q").remove()
     assert (kept / "file").exists()
 
@@ -556,14 +556,14 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_stream_without_a_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing names this query"):
+    with pytest.raises(UsageError, match="this query has no name"):
         stream_writer(tmp_path, query="", checkpointLocation="")
-    with pytest.raises(UsageError, match="nothing names this query"):
+    with pytest.raises(UsageError, match="this query has no name"):
         stream_writer(tmp_path, query="", checkpointLocation="hdfs://somewhere/else")
-    with pytest.raises(UsageError, match="does not tell which query this is"):
+    with pytest.raises(UsageError, match="does not have the id of the query"):
         stream_writer(tmp_path, query="", checkpointLocation=str(tmp_path))
     (tmp_path / "metadata").write_text('{"id": "../.."}')
-    with pytest.raises(UsageError, match="does not tell which query this is"):
+    with pytest.raises(UsageError, match="does not have the id of the query"):
         stream_writer(tmp_path, query="", checkpointLocation=str(tmp_path))
     with pytest.raises(UsageError, match="leave the option batch out"):
         stream_writer(tmp_path, batch="1")

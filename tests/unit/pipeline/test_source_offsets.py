@@ -103,8 +103,8 @@ def test_a_place_in_history(text: str, seq: int) -> None:
     ("text", "told"),
     [
         ("erliest", "did you mean 'earliest'"),
-        ("-5", "is no place in history"),
-        ("-5 apples", "is no time"),
+        ("-5", "is not a position in history"),
+        ("-5 apples", "is not a duration"),
         ("yesterday", "a sequence, a time"),
         ("{", "is not JSON"),
         ('{"local": [1]}', "is not JSON"),

@@ -66,11 +66,11 @@ def test_several_places_are_read() -> None:
         ({"failOnDataLoss": "no"}, "failOnDataLoss is 'no' .write true or false"),
         ({"maxEventsPerTrigger": "0"}, "maxEventsPerTrigger is '0'"),
         ({"maxEventsPerTrigger": "1e3"}, "a whole number"),
-        ({"maxTriggerDelay": "soon", "minEventsPerTrigger": "1"}, "'soon' is no time"),
+        ({"maxTriggerDelay": "soon", "minEventsPerTrigger": "1"}, "'soon' is not a duration"),
         ({"maxTriggerDelay": "1s"}, "set that one too"),
         ({"minEventsPerTrigger": "2", "maxEventsPerTrigger": "1"}, "is larger"),
-        ({"cursor": "a/b"}, "is no name"),
-        ({"channels": ","}, "names nothing"),
+        ({"cursor": "a/b"}, "is not a valid name"),
+        ({"channels": ","}, "is an empty list"),
         ({"url": "sqlite:///x"}, "both path and url"),
         ({"path": "s3://bucket/history"}, "a capture cannot be at 's3://bucket/history'"),
         ({"quarantinePath": "s3://bucket/notes"}, "quarantinePath cannot be at 's3://bucket/notes'"),
@@ -82,7 +82,7 @@ def test_a_wrong_read_is_refused(given: dict[str, str], told: str) -> None:
 
 
 def test_nothing_to_read_is_refused() -> None:
-    with pytest.raises(UsageError, match="nothing to read"):
+    with pytest.raises(UsageError, match="no source to read"):
         read_options({})
 
 
@@ -96,13 +96,13 @@ def test_a_write_is_read() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "0 buses to write to"),
+        ({}, "0 buses to write to are given"),
         ({"url": "s3://bucket/bus.db"}, "a bus cannot be at 's3://bucket/bus.db'"),
         ({"url": "memory://"}, "a bus in memory ends with the process"),
         ({"url": "sqlite:///a", "startingOffsets": "1"}, "no option 'startingoffsets'"),
         ({"url": "sqlite:///a", "rowsPerTransaction": "9999"}, "at most 9,998"),
-        *(({"url": "sqlite:///a", "query": name}, "is no name .* not dots alone") for name in NO_NAMES),
-        *(({"url": "sqlite:///a", "query": "q", "batch": name}, "is no name") for name in NO_NAMES),
+        *(({"url": "sqlite:///a", "query": name}, "is not a valid name .* not dots alone") for name in NO_NAMES),
+        *(({"url": "sqlite:///a", "query": "q", "batch": name}, "is not a valid name") for name in NO_NAMES),
     ],
 )
 def test_a_wrong_write_is_refused(given: dict[str, str], told: str) -> None:

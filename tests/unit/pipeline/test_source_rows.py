@@ -18,10 +18,10 @@ from unibus.capture.schema import BODIES, table_of
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.sources import StoreSource
 from unibus.errors import BusError, CaptureDamaged, DomainTaken, StoreUnavailable, UsageError
-from unibus.pipeline.connector.cursor import cursors_of
 from unibus.pipeline.connector.reading import Bodies
 from unibus.pipeline.connector.slices import HistorySlice, split
 from unibus.pipeline.connector.source import EventReader, EventStreamReader, PushingReader, UnibusSource
+from unibus.stores.sqlite.outside_cursors import shown_cursors
 
 
 def source(where: Path | str, **options: str) -> UnibusSource:
@@ -343,7 +343,7 @@ def forget(folder: Path, number: int, domain: str = "local") -> None:
 
 def test_what_is_gone_is_told(ten: Path, caplog: pytest.LogCaptureFixture) -> None:
     forget(ten, 1)
-    with pytest.raises(StoreUnavailable, match=r"events 5 to 7 of 'local' are gone.*failOnDataLoss"):
+    with pytest.raises(StoreUnavailable, match=r"events 5 to 7 of 'local' are missing.*failOnDataLoss"):
         seqs(ten)
     with caplog.at_level(logging.WARNING):
         assert seqs(ten, failOnDataLoss="false") == [1, 2, 3, 4, 8, 9, 10]
@@ -390,14 +390,14 @@ def drive(
 
 def test_a_stream_follows(ten: Path) -> None:
     reader = stream_reader(ten, startingOffsets="7", cursor="spark")
-    assert cursors_of(str(ten)) == {}
+    assert shown_cursors(f"{ten}/capture") == {}
     found, at = drive(reader, json.loads(json.dumps(reader.initialOffset())))
     assert found == [8, 9, 10]
     assert drive(reader, at) == ([], at)
     capture(ten, 2)
     assert reader.reportLatestOffset() == {"local": 12}
     assert drive(reader, at) == ([11, 12], {"local": 12})
-    assert cursors_of(str(ten)) == {"spark": 12}
+    assert shown_cursors(f"{ten}/capture") == {"spark": 12}
 
 
 def test_a_stream_takes_so_many_at_once(ten: Path) -> None:
@@ -450,7 +450,7 @@ def test_what_a_domain_that_came_later_lost_before_a_retry_is_told(tmp_path: Pat
     assert found == list(range(5, 11))
     # Spark ends before the batch is done, and makes it again when it is back. Retention was there meanwhile.
     forget(tmp_path / "b", 0, "b")
-    with pytest.raises(StoreUnavailable, match="events 5 to 7 of 'b' are gone"):
+    with pytest.raises(StoreUnavailable, match="events 5 to 7 of 'b' are missing"):
         stream_reader(tmp_path).partitions(at, end)
     assert drive(stream_reader(tmp_path), end) == ([], end)
 
@@ -503,22 +503,22 @@ def test_a_stream_tells_what_it_lost(ten: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_a_history_that_goes_back_is_another_one(ten: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="'local' was read up to 99, and it ends at 10"):
+    with pytest.raises(StoreUnavailable, match="'local' was read up to 99, and it ends at 10 now"):
         drive(stream_reader(ten), {"local": 99})
-    with pytest.raises(StoreUnavailable, match="'gone' was read up to 7, and it is not there"):
+    with pytest.raises(StoreUnavailable, match="'gone' was read up to 7, and it is missing now"):
         drive(stream_reader(ten), {"local": 1, "gone": 7})
-    with pytest.raises(StoreUnavailable, match="'gone' was read up to 7, and it is not there"):
+    with pytest.raises(StoreUnavailable, match="'gone' was read up to 7, and it is missing now"):
         stream_reader(ten).partitions({"local": 1}, {"local": 2, "gone": 7})
-    with pytest.raises(StoreUnavailable, match="events 11 to 12 of 'local' are gone"):
+    with pytest.raises(StoreUnavailable, match="events 11 to 12 of 'local' are missing"):
         stream_reader(ten).partitions({"local": 1}, {"local": 12})
     assert drive(stream_reader(ten, failOnDataLoss="false"), {"local": 99}) == ([], {"local": 99})
 
 
 def test_options_have_their_place(ten: Path) -> None:
     for option in ("maxEventsPerTrigger", "minEventsPerTrigger", "cursor"):
-        with pytest.raises(UsageError, match=f"{option} is for readStream"):
+        with pytest.raises(UsageError, match=f"{option} is only for readStream"):
             batch_reader(ten, **{option: "1"})
-    with pytest.raises(UsageError, match="endingOffsets is for read"):
+    with pytest.raises(UsageError, match="endingOffsets is only for read"):
         stream_reader(ten, endingOffsets="5")
     with pytest.raises(UsageError, match="no filters to a stream"):
         stream_reader(ten, pushdown="true")

@@ -12,8 +12,8 @@ import unibus
 from unibus import testing
 
 HERE = Path(testing.__file__).parent
-OWN = ("__init__", "plugin", "disk", "rig", "admission", "boxes", "deadlines")
-"""The package itself, the fixtures, and what only the others use."""
+OWN = ("__init__", "plugin", "disk", "rig", "admission", "queues", "deadlines")
+"""The package itself, the fixtures, and files that only the others use."""
 
 
 @pytest.mark.parametrize("name", testing.__all__)

@@ -1,7 +1,7 @@
-"""Which rows are wanted: the channels and kinds of the options, and filters that Spark hands down.
+"""Which rows a query wants: the channels and kinds of the options, and filters that Spark pushes down.
 
-A filter is taken over only if it is applied as Spark would apply it; all others stay with Spark. Those on `seq` also
-make the range smaller that is read at all.
+A filter is accepted only if we apply it exactly as Spark would; Spark applies all others. Filters on `seq` also reduce
+the range that is read.
 """
 
 import re
@@ -42,18 +42,18 @@ _COMPARE: Final[dict[type[Filter], Callable[[Any, Any], Any]]] = {
 
 @dataclass(frozen=True)
 class Pushed:
-    """A filter that we apply: what it is (a name of pyspark's classes), on which column, with which values."""
+    """A filter that we apply: its kind (the name of a class of pyspark), its column and its values."""
 
     kind: str
     column: str
     values: tuple[object, ...] = ()
 
     def mask(self, column: pa.Array) -> pa.Array:
-        """Null where Spark has null, which lets a row pass as little as false does."""
+        """Null where Spark has null, which removes a row as false does."""
         if self.kind == IsNotNull.__name__:
             return pc.is_valid(column)
         if self.kind == In.__name__:
-            # is_in knows no null; a null in the column must not become a yes or a no that Spark would not give.
+            # A null in the column never matches: for Spark the result is null, which removes the row too.
             return pc.and_(pc.is_valid(column), pc.is_in(column, pa.array(self.values, column.type)))
         if self.kind == StringStartsWith.__name__:
             return pc.starts_with(column, self.values[0])
@@ -62,7 +62,7 @@ class Pushed:
 
 
 def pushed_of(given: Filter) -> Pushed | None:
-    """None for a filter that stays with Spark."""
+    """None for a filter that Spark has to apply."""
     attribute: tuple[str, ...] = getattr(given, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in PUSHED_COLUMNS:
         return None
@@ -87,7 +87,7 @@ def _fits(column: str, value: object) -> bool:
 
 @dataclass(frozen=True)
 class WantedHistory:
-    """All of it together. Data only: it travels to the executors."""
+    """All conditions together. Only data: it is sent to the executors."""
 
     channels: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class WantedHistory:
     _known: dict[str, bool] = field(default_factory=dict, compare=False)
 
     def columns(self) -> set[str]:
-        """What has to be read to decide."""
+        """The columns that the conditions need."""
         found = {each.column for each in self.pushed}
         return found | ({"channel"} if self.channels else set()) | ({"kind"} if self.kinds else set())
 
@@ -116,7 +116,7 @@ class WantedHistory:
         return known
 
     def seqs(self) -> tuple[int, int]:
-        """(after, up_to] that the filters leave over."""
+        """The range (after, up_to] that the filters leave."""
         after, up_to = 0, SEQ_MAX
         for each in self.pushed:
             if each.column == "seq" and each.values:
@@ -136,7 +136,7 @@ def _range(kind: str, low: int, high: int) -> tuple[int, int]:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """`*` stands for any characters. Names that differ by case only are one channel."""
+    """`*` matches any characters. Names that differ only by case are the same channel."""
     return re.compile(".*".join(map(re.escape, text.split("*"))), re.IGNORECASE | re.DOTALL)
 
 

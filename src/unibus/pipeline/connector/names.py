@@ -1,8 +1,8 @@
-"""File names for names that somebody else chose: a query, a batch, a domain.
+"""Safe file names for names that a user chose: a query, a batch, a domain.
 
-Small letters, digits, `_`, `@` and `-` stand for themselves; every other byte becomes `%xx`. So nothing leads out of a
-folder, and two names are never one file, also where a file system does not tell capitals apart. What would be too long
-for a file ends in a digest.
+Lower-case letters, digits, `_`, `@` and `-` are kept; every other byte becomes `%xx`. So a name cannot leave its
+folder, and two names never become the same file, even on a file system that ignores case. A name that would be too long
+ends with a digest.
 """
 
 import hashlib

@@ -1,13 +1,13 @@
-"""Offsets: how far a query has come in each domain, and the many ways to say where it shall begin or end.
+"""Offsets: the position of a query in each domain, and the options for where it begins and ends.
 
 An offset is the seq of the last event that was read, so a range is (start, end], and the end of one run is the start of
-the next. Written as JSON, `{"local": 1200}`: a seq for each domain. That is what Spark keeps in its checkpoint and
-shows in its progress, and what `startingOffsets` takes.
+the next. As JSON it is `{"local": 1200}`: a seq for each domain. Spark stores it in its checkpoint and shows it in its
+progress, and `startingOffsets` accepts it.
 
-What Spark keeps of a query's first batch is where it ends, not where it began: after a crash it asks for the beginning
-again. `latest` or `-10m` would be another one by then, and what lies between would be lost. So the end of the first
-batch tells its start too, and the end of any batch where a domain begins that has come since: `earliest` moves on with
-retention. The keys for that begin with `$`. A domain whose name does is written with one more.
+For the first batch of a query Spark stores only the end: after a crash it asks for the start again. By then `latest` or
+`-10m` would give a later one, and the events between would be lost. So the end of the first batch also has its start,
+and the end of any batch has the start of each new domain, because `earliest` moves with retention. The keys for that
+begin with `$`; a domain whose name begins with `$` is written with one more.
 """
 
 import math
@@ -32,11 +32,11 @@ _SIGNED: Final = re.compile(r"-?\d+")
 
 Offset = dict[str, int]
 Told = dict[str, object]
-"""An offset as Spark has it: with what a batch tells beside."""
+"""An offset as Spark stores it: with the additional keys."""
 
 
 class Ends(Protocol):
-    """What of an EventSource decides where a range lies."""
+    """The part of an EventSource that decides where a range begins and ends."""
 
     @property
     def domain(self) -> str: ...
@@ -48,7 +48,7 @@ class Ends(Protocol):
     def seq_at(self, ts_us: int) -> int: ...
 
 
-# What Spark keeps
+# What Spark stores
 
 
 def told(offset: Offset) -> Told:
@@ -60,9 +60,9 @@ def initial(offset: Offset) -> Told:
 
 
 def reached(start: Mapping[str, object], begin: Offset, end: Offset) -> Told:
-    """The end of a batch, as it is told to Spark. The very start again where nothing is new: Spark compares text.
+    """The end of a batch for Spark. Exactly the start if there are no new events: Spark compares the text.
 
-    `begin` is the start with the domains that have come since.
+    `begin` is the start with the new domains.
     """
     known = plain(start)
     if known == end:
@@ -77,7 +77,7 @@ def plain(shown: Mapping[str, object]) -> Offset:
 
 
 def between(start: Mapping[str, object], end: Mapping[str, object]) -> tuple[Offset, Offset]:
-    """The range of a batch. Where it is the first one, or has new domains, its end knows best where it began."""
+    """The range of a batch. Its end has the start of a first batch, and of new domains."""
     began = end.get(_FROM)
     came = plain(began) if isinstance(began, dict) else {}
     is_known = _INITIAL not in start or began is None
@@ -97,7 +97,7 @@ def _domain(key: str) -> str:
 
 @dataclass(frozen=True)
 class Bound:
-    """One place in history, or one for each domain. A time begins or ends with the first event at it or after it."""
+    """One position, or one for each domain. A time means the first event at or after it."""
 
     seq: int | None = None
     at_us: int | None = None
@@ -116,12 +116,12 @@ class Bound:
 
 
 def bound_of(option: str, text: str, otherwise: str, now_us: int) -> Bound:
-    """`otherwise` is what an empty text means, and a domain that is not named."""
+    """`otherwise` is the default, for an empty text and for a domain that is not named."""
     text = text.strip() or otherwise
     if not text.startswith("{"):
         return _one(option, text, now_us)
     try:
-        # What Spark shows of the first batch has more in it: see above.
+        # A copy from Spark's progress of the first batch has the additional keys.
         shown = msgspec.json.decode(text, type=dict[str, object])
         given = msgspec.convert({key: shown[key] for key in shown if key not in _BESIDE}, dict[str, int | str])
     except msgspec.MsgspecError as error:
@@ -143,33 +143,33 @@ def _one(option: str, text: str, now_us: int) -> Bound:
     except ValueError:
         close = near(given, (EARLIEST, LATEST))
         hint = close if close.startswith("did") else "earliest, latest, a sequence, a time, -10m, or JSON by domain"
-        raise UsageError(f"{option} {text!r} is no place in history", hint) from None
+        raise UsageError(f"{option} {text!r} is not a position in history", hint) from None
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return Bound(at_us=math.floor(aware.timestamp()) * 1_000_000 + aware.microsecond)
 
 
 def offset_at(option: str, bound: Bound, sources: Sequence[Ends]) -> Offset:
-    """The offset that a bound stands for, in every domain. UsageError for one that is not there, or beyond the end."""
+    """The offset of a bound in every domain. UsageError for an unknown domain, or a seq beyond the end."""
     names = [source.domain for source in sources]
     for domain in bound.domains:
         if domain not in names:
-            raise UsageError(f"{option} names {domain!r}, and there is no such domain", near(domain, names))
+            raise UsageError(f"{option} names {domain!r}, which is not a domain of the sources", near(domain, names))
     offset: Offset = {}
     for source in sources:
         seq = offset[source.domain] = bound.of(source)
         if seq > source.last():
             raise UsageError(
                 f"{option} {seq} is beyond the last event of {source.domain!r}, which is {source.last()}",
-                "an offset is the last event that is passed over",
+                "an offset is the last event that is skipped",
             )
     return offset
 
 
-# How much at once
+# Limits of a batch
 
 
 def limited(start: Offset, end: Offset, most: int) -> Offset:
-    """At most so many events of what lies between, from each domain in proportion to what waits there."""
+    """At most so many events of the range, from each domain in proportion to its backlog."""
     waiting = {domain: max(seq - start.get(domain, 0), 0) for domain, seq in end.items()}
     total = sum(waiting.values())
     if total <= most:

@@ -1,7 +1,7 @@
-"""The options of `format("unibus")`, from the text that Spark hands over to checked values.
+"""The options of `format("unibus")`: from the text that Spark passes to checked values.
 
-Every name and every value is checked before anything is read or written, and a wrong one says which is near to it:
-Spark gives an option to nobody who could complain, so a slip would silently read something else.
+Every name and every value is checked before anything is read or written, and the hint names the nearest valid one:
+Spark itself ignores unknown options, so a typing error would silently read something else.
 """
 
 import difflib
@@ -25,13 +25,13 @@ QUARANTINE: Final = "quarantine"
 MODES: Final = (FAIL, PERMISSIVE, QUARANTINE)
 
 DELAY_S_DEFAULT: Final = 900.0
-"""How long `minEventsPerTrigger` may hold events back: fifteen minutes, as Spark's Kafka source has it."""
+"""How long `minEventsPerTrigger` may delay events: 15 minutes, as in Spark's Kafka source."""
 
 ROWS_PER_TRANSACTION: Final = 2_000
-"""Rows that a sink publishes in one transaction. More of them gain little and make others wait longer."""
+"""Rows that a sink publishes in one transaction. A larger one gains little and blocks other writers for longer."""
 
 ROWS_PER_TRANSACTION_MAX: Final = BATCH_COMMANDS_MAX - 2
-"""Two commands are left for what is remembered of them: how far the batch is, and whose it is."""
+"""Two commands are reserved for the positions: how far the batch is, and which checkpoint it belongs to."""
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
@@ -40,7 +40,7 @@ _NAME: Final = re.compile(r"(?!\.+$)[\w.@-]{1,128}")
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a reader was asked for. Empty text and empty tuples stand for what was not given."""
+    """The options of a reader. Empty text and empty tuples mean "not given"."""
 
     where: tuple[str, ...]
     channels: tuple[str, ...]
@@ -61,7 +61,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What a writer was asked for."""
+    """The options of a writer."""
 
     url: str
     channel: str
@@ -72,13 +72,13 @@ class WriteOptions:
     checkpoint: str
 
 
-# One text each
+# The value of one option
 
 
 def listed(name: str, text: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if text.strip() and not found:
-        raise UsageError(f"option {name} {text!r} names nothing", "separate several by commas")
+        raise UsageError(f"option {name} {text!r} is an empty list", "separate names by commas")
     return found
 
 
@@ -106,7 +106,7 @@ def seconds(name: str, text: str) -> float:
     except ValueError:
         total = -1.0
     if not 0 <= total < 9e9:
-        raise UsageError(f"option {name} {text!r} is no time", "for instance 90s, 10m or 1h30m")
+        raise UsageError(f"option {name} {text!r} is not a duration", "for instance 90s, 10m or 1h30m")
     return total
 
 
@@ -118,7 +118,7 @@ def one_of(name: str, text: str, allowed: Collection[str]) -> str:
 
 
 def near(given: str, known: Collection[str]) -> str:
-    """A hint that names what was probably meant, or else all there is."""
+    """A hint with the nearest known name, or with all known names."""
     close = difflib.get_close_matches(given.lower(), [each.lower() for each in known], 1)
     names = {each.lower(): each for each in known}
     return f"did you mean {names[close[0]]!r}?" if close else f"one of {', '.join(sorted(known))}"
@@ -127,7 +127,7 @@ def near(given: str, known: Collection[str]) -> str:
 def named(name: str, text: str) -> str:
     if not _NAME.fullmatch(text):
         hint = "letters, digits and . _ @ -, at most 128 of them, and not dots alone"
-        raise NameInvalid(f"option {name} {text!r:.200} is no name", hint)
+        raise NameInvalid(f"option {name} {text!r:.200} is not a valid name", hint)
     return text
 
 
@@ -147,12 +147,12 @@ def _rows(name: str, text: str) -> int:
     rows = counted(name, text)
     if rows > ROWS_PER_TRANSACTION_MAX:
         raise UsageError(
-            f"option {name} is {rows}", f"at most {ROWS_PER_TRANSACTION_MAX:,}: one transaction has to hold them"
+            f"option {name} is {rows}", f"at most {ROWS_PER_TRANSACTION_MAX:,}: the limit of one transaction"
         )
     return rows
 
 
-# All of them
+# All options
 
 _Check = Callable[[str, str], Any]
 
@@ -182,7 +182,7 @@ _WRITE: Final[dict[str, tuple[str, _Check, object]]] = {
 }
 _PLACES: Final = ("path", "paths", "url")
 _OF_SPARK: Final = frozenset({"queryname", "__partition_columns"})
-"""Spark hands these over by itself."""
+"""Spark adds these by itself."""
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -190,15 +190,15 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     if values["min_events"] and values["max_events"] and values["min_events"] > values["max_events"]:
         raise UsageError("minEventsPerTrigger is larger than maxEventsPerTrigger", "make it smaller")
     if "maxtriggerdelay" in _keys(given) and not values["min_events"]:
-        raise UsageError("maxTriggerDelay says how long minEventsPerTrigger may wait", "set that one too")
+        raise UsageError("maxTriggerDelay has no effect without minEventsPerTrigger", "set minEventsPerTrigger too")
     places = _places(given)
     if not places:
-        raise UsageError("nothing to read", "load a capture directory, or set the option url to a store")
+        raise UsageError("no source to read is given", "load a capture directory, or set the option url to a store")
     return ReadOptions(tuple(dict.fromkeys(_readable(place) for place in places)), **values)
 
 
 def only_for_streams(options: ReadOptions) -> list[str]:
-    """Options that mean something for `readStream` alone."""
+    """The given options that have an effect only for `readStream`."""
     given = {"max_events": options.max_events, "min_events": options.min_events, "cursor": options.cursor}
     return [name for name, (field, _, _) in _READ.items() if given.get(field)]
 
@@ -207,7 +207,9 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     values = _checked(given, _WRITE)
     places = _places(given)
     if len(places) != 1:
-        raise UsageError(f"{len(places)} buses to write to", "set the option url, for instance sqlite:///bus.db")
+        raise UsageError(
+            f"{len(places)} buses to write to are given, not one", "set the option url, for instance sqlite:///bus.db"
+        )
     url = url_of(places[0])
     if not url:
         raise UsageError("a bus in memory ends with the process that writes to it", "write to sqlite:///bus.db")
@@ -215,7 +217,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 def _keys(given: Mapping[str, str]) -> dict[str, str]:
-    """Spark tells options apart without case, and hands them over in small letters."""
+    """Spark ignores the case of options, and passes them in lower case."""
     return {key.lower(): value for key, value in given.items()}
 
 
@@ -241,13 +243,13 @@ def _places(given: Mapping[str, str]) -> list[str]:
 
 
 def _readable(place: str) -> str:
-    """A path that is a file is a store: a capture is a folder."""
+    """The URL of a place. A path of a file is a SQLite store: a capture is a folder."""
     found = absolute(place)
     return absolute(url_of(found)) if "://" not in found and os.path.isfile(found) else found
 
 
 def absolute(place: str, what: str = "a capture") -> str:
-    """The same place for every process: an executor may stand in another folder."""
+    """An absolute place: an executor may have another current directory."""
     scheme, _, rest = place.partition("://")
     if not is_store_scheme(scheme_of(place)):
         return os.path.abspath(local_folder(place, what))

@@ -1,18 +1,18 @@
-"""Publishing staged rows, each once: the bus itself remembers how far a batch has come.
+"""Publishes staged rows exactly once: the bus stores how far a batch is published.
 
-A position goes on in the transaction that holds the rows (decision 0016), so both are there or neither:
+The transaction that publishes rows also advances a position in the bus (decision 0016), so both are stored or neither:
 
     batch · 2³² + rows      so many rows of the batch are in the bus
-    (batch + 1) · 2³²       all of it is
+    (batch + 1) · 2³²       all rows of the batch are
 
-A stream has one position, and its batches follow each other. A batch write has a position of its own, as batch 0.
+A stream has one position for all of its batches. A batch write has a position of its own, as batch 0.
 
-    crash before the first transaction  nothing is published; the batch is what Spark computes then
-    crash between two transactions      the list is there: the rest of the same rows follows
-    crash after the last one            the position is past the batch: nothing is left but to remove the files
+    crash before the first transaction  nothing is published; the retry publishes what Spark computes then
+    crash between two transactions      the listing is stored: the retry publishes the rest of the same rows
+    crash after the last one            the position is past the batch: the retry only deletes the files
 
-Another checkpoint counts its batches from 0 again, so that its first ones would look like repetitions. Therefore the
-first transaction of a stream also says whose the name is, in a second position: a number made of the checkpoint's id.
+Another checkpoint counts its batches from 0 again, so its first ones would look like retries. Therefore the first
+transaction of a stream also stores the owner of the name, in a second position: a hash of the checkpoint's id.
 """
 
 import contextlib
@@ -29,36 +29,36 @@ from unibus.pipeline.connector.staging import Cell, Staged, StagedListing, Stagi
 BATCH_SHIFT: Final = 32
 ROWS_MAX: Final = 2**BATCH_SHIFT - 1
 TRANSACTION_BYTES: Final = 4_000_000
-_ANOTHER: Final = "a checkpoint that is new, or was put back, needs another name"
+_ANOTHER: Final = "a new or restored checkpoint needs another name"
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What shall happen once: the rows of one batch of one query. `position` is where the bus remembers it."""
+    """The rows of one batch of one query, to be published once. `position` is the name of the position in the bus."""
 
     query: str
     position: str
     number: int
     label: str
     is_remembered: bool = True
-    """False for a write that nobody can repeat, because its name was drawn: then a single transaction needs none."""
+    """False for a write with a random name, which cannot be retried: a single transaction then needs no position."""
     checkpoint: str = ""
-    """The id of the checkpoint that a stream has. A batch write has none."""
+    """The id of the checkpoint of a stream. A batch write has none."""
 
     @property
     def owned(self) -> str:
-        """The position that says whose the name is."""
+        """The name of the position that stores the owner of the query's name."""
         return f"spark-checkpoint/{self.query}"
 
     @property
     def owner(self) -> int:
-        """Never 0, which is where a position begins."""
+        """Never 0, which is the value of a new position."""
         return int.from_bytes(hashlib.sha256(self.checkpoint.encode()).digest()[:8]) >> 1 or 1
 
     def check_owner(self, found: int) -> None:
         if found not in (0, self.owner):
             raise UsageError(
-                f"query {self.query!r} has been written from another checkpoint", f"{_ANOTHER}: change the option query"
+                f"query {self.query!r} was written from another checkpoint", f"{_ANOTHER}: change the option query"
             )
 
     @property
@@ -70,7 +70,7 @@ class Effect:
         return (self.number + 1) << BATCH_SHIFT
 
     def done(self, stands: int) -> int | None:
-        """How many of its rows are in the bus, where the position stands there; None for all of them."""
+        """How many of its rows are in the bus, if the position has the value `stands`; None for all of them."""
         if self.end <= stands:
             self._check_not_older(stands)
             return None
@@ -78,36 +78,35 @@ class Effect:
             return stands - self.begin
         if stands & ROWS_MAX:
             raise TransactionInvalid(
-                f"batch {stands >> BATCH_SHIFT} of query {self.query!r} is half written", "let it be written first"
+                f"batch {stands >> BATCH_SHIFT} of query {self.query!r} is published only in part",
+                "run that batch again first",
             )
         return 0
 
     def _check_not_older(self, stands: int) -> None:
-        """Spark repeats the last batch at most. An older number comes from a checkpoint that was put back."""
+        """Spark retries at most the last batch. An older number is from a checkpoint that was restored."""
         last = (stands >> BATCH_SHIFT) - 1
         if self.number < last:
             raise UsageError(
-                f"query {self.query!r} has written batch {last}, and now comes with batch {self.number}",
+                f"query {self.query!r} has written batch {last}, and now writes batch {self.number}",
                 f"{_ANOTHER}: change the option query",
             )
 
 
 @contextlib.contextmanager
 def open_bus(url: str) -> Iterator[SyncMessageBus]:
-    """The bus, as its owner. The one place for another way: a bus that runs elsewhere and takes messages over HTTP."""
+    """Open the bus as the owner of its store."""
     try:
         bus = SyncMessageBus(url)
     except StoreBusy as error:
-        raise StoreBusy(
-            error.what, "stop it while Spark writes: a store has one owner, and a running bus takes no rows yet"
-        ) from error
+        raise StoreBusy(error.what, "stop that process while Spark writes: a store has one owner") from error
     with bus:
         yield bus
 
 
 @dataclass
 class PublishProgress:
-    """Rows that one call has brought into the bus, also where it failed after that."""
+    """The rows that one call has published, also if it failed after that."""
 
     rows: int = 0
 
@@ -115,9 +114,9 @@ class PublishProgress:
 def publish(
     url: str, effect: Effect, staging: Staging, staged: Sequence[Staged], rows: int, progress: PublishProgress
 ) -> bool:
-    """Bring the batch into the bus, all of it, whatever has happened to it before. `rows` go into a transaction.
+    """Publish all rows of the batch that are not in the bus yet, `rows` per transaction.
 
-    False where there is no row: then nobody has looked whether another batch was begun in this folder.
+    False if there is no row: then it did not check whether another batch in this folder is published in part.
     """
     if not any(each.rows for each in staged) and not staging.is_listed(effect.label):
         return False
@@ -129,7 +128,7 @@ def publish(
         done = effect.done(stands)
         if done is None:
             return True
-        # As long as nothing of it is in the bus a batch may still be corrected.
+        # As long as none of its rows is in the bus, a batch may still change.
         listing = _begun(effect, done, staging) if done else staging.list(effect.label, staged)
         if listing.rows > ROWS_MAX:
             raise UsageError(f"{listing.rows:,} rows in one batch", f"at most {ROWS_MAX:,}: write several")

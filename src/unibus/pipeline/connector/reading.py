@@ -1,11 +1,11 @@
-"""What a task does: the rows of its slice, as the Arrow batches that Spark takes without another look.
+"""What a task does: read the rows of its slice as Arrow batches with exactly the types that Spark expects.
 
-Everything here runs on an executor, which knows a source by its place only. A segment is checked as a whole before its
-first row is given, with its bodies where they are wanted: what was given cannot be taken back.
+Everything here runs on an executor, which opens the source by its place. A whole segment is checked before its first
+row is given, with its bodies if they are wanted: a row that was given cannot be taken back.
 
-    mode=fail         the first damaged segment ends the query, and is named
-    mode=quarantine   its rows are left out; a note of it is written, and a warning
-    mode=permissive   every row that can still be read is given, without bodies where those are damaged; a warning
+    mode=fail         the first damaged segment fails the query; the error names it
+    mode=quarantine   its rows are left out; a note is written to the quarantine, and a warning to the log
+    mode=permissive   every row that can be read is given, without bodies if those are damaged; a warning in the log
 """
 
 import json
@@ -39,7 +39,7 @@ _NO_BODIES: Final = pa.RecordBatch.from_pylist([], BODIES)
 
 @dataclass(frozen=True)
 class ReadTask:
-    """How a slice is read: data only, made by the planner. `schema` is what Spark expects, as Arrow has it."""
+    """How a slice is read: only data, created by the planner. `schema` is Spark's schema as one of Arrow."""
 
     schema: pa.Schema
     wanted: WantedHistory
@@ -67,7 +67,7 @@ class ReadTask:
             columns.add("seq")
             matched = Bodies(source.read_bodies(piece) if with_bodies else iter(()))
         try:
-            # A reader needs one column at least to know how many rows there are.
+            # At least one column is needed to know how many rows there are.
             for batch in source.read(piece, sorted(columns) or ["seq"]):
                 rows = self.wanted.of(batch)
                 if rows.num_rows:
@@ -75,10 +75,10 @@ class ReadTask:
         except CaptureDamaged as error:
             if self.mode in (FAIL, QUARANTINE):
                 raise
-            log.warning("%s; the rest of it is left out", error)
+            log.warning("%s; the rest of the segment is left out", error)
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """With exactly the types and nullabilities of Spark's schema: it compares them."""
+        """With exactly the types and nullability of Spark's schema: Spark compares them."""
         arrays = [_cast(batch.column(field.name), field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -105,7 +105,7 @@ class ReadTask:
             yield _part(source, segment, piece), in_bodies is None
 
     def _put_aside(self, source: CaptureSource, file: str, damage: CaptureDamaged) -> None:
-        """One note per segment, however often it is met."""
+        """Write one note per segment, even if several tasks find it."""
         folder = self.quarantine or os.path.join(source.where, "quarantine")
         path = os.path.join(folder, f"{file_name(source.domain)}-{os.path.basename(file)}.json")
         note = {
@@ -121,7 +121,7 @@ class ReadTask:
                 json.dump(note, written)
             os.replace(f"{path}.{os.getpid()}", path)
         except OSError as error:
-            log.warning("no note can be written to %s: %s", folder, error)
+            log.warning("the note cannot be written to %s: %s", folder, error)
         log.warning("%s; its rows are left out, see %s", damage, path)
 
 
@@ -130,7 +130,7 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _part(source: CaptureSource, segment: Segment, piece: EventPiece) -> EventPiece:
-    """What a piece has of a segment."""
+    """The intersection of a piece and a segment."""
     first, last = max(piece.first, segment.first), min(piece.last, segment.last)
     return EventPiece(
         first, last, min(segment.rows, last - first + 1), piece.bytes, source.manifest().path(segment.file)
@@ -138,9 +138,9 @@ def _part(source: CaptureSource, segment: Segment, piece: EventPiece) -> EventPi
 
 
 class Bodies:
-    """Bodies beside their events: both come in the order of seq, so that no more than a batch of each is held.
+    """Joins bodies to their events: both are ordered by seq, so at most one batch of each is in memory.
 
-    Events are given in parts, each with the bodies of one batch: put together these could be more than an array holds.
+    Events are given in parts, each with the bodies of one batch: bodies of several could exceed the size of an array.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:

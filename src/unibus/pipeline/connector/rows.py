@@ -1,7 +1,7 @@
-"""From a row to the command that stores a message: what a column is called, what it may hold, and what it becomes.
+"""Converts a row to the command that sends a message: the names of the columns, their types, and their meaning.
 
-Rows are turned into commands on the executors, where they are staged: the driver, which is one process, then only hands
-them to the bus, and a row that no bus could take ends the query before the first one is published.
+Executors convert and stage the rows: the driver, which is one process, then only applies the commands, and a row that
+the bus would reject fails the query before the first row is published.
 
 | column | type | |
 |---|---|---|
@@ -112,7 +112,7 @@ class Shape:
         self._is_json = not isinstance(schema[BODY].dataType, (StringType, BinaryType))
 
     def commands(self, batch: pa.RecordBatch, prefix: str, first: int) -> Iterator[Send]:
-        """A command for each row. Rows without an id of their own get one that no other row has."""
+        """One command per row. A row without an id gets a unique one."""
         now_ns = time.time_ns()
         bodies = _values(batch, BODY)
         if self._is_json:
@@ -143,13 +143,13 @@ def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
 
 
 def command_of(entity: str, body: object, fields: dict[str, Any], otherwise: str, now_ns: int) -> Send:
-    """One row. `otherwise` is the id of one that has none."""
+    """The command of one row. `otherwise` is the id for a row without one."""
     message_id = fields.pop("message_id", otherwise)
     if not 1 <= len(message_id) <= MESSAGE_ID_CHARS_MAX:
         raise UsageError(f"message_id {message_id!r:.80}", f"1 to {MESSAGE_ID_CHARS_MAX} characters")
     priority = fields.pop("priority", None)
     delay = fields.pop("delay", None)
-    properties: MessageProperties | None = None  # Most messages need none, and are smaller without.
+    properties: MessageProperties | None = None  # Most messages have none, and are smaller without.
     if fields or delay is not None:
         content_type = fields.get("content_type")
         if content_type is not None and isinstance(body, (str, bytes)) and is_json(content_type):
@@ -172,11 +172,13 @@ def is_json(content_type: str) -> bool:
 
 
 def _decoded(body: str | bytes) -> object:
-    """A body that says it is JSON is the value, as it is for whoever sends one from Python."""
+    """A body with a content type of JSON is stored as the value, as `send` from Python does."""
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise SerializationFailed(f"a body with a content_type of JSON is none: {error}", "leave it out") from error
+        raise SerializationFailed(
+            f"a body with a content_type of JSON is not JSON: {error}", "leave the content_type out"
+        ) from error
 
 
 def _plain_seconds(value: object) -> object:

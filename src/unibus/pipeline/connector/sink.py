@@ -1,11 +1,11 @@
-"""Writing into a bus: `df.write.format("unibus")` and `df.writeStream.format("unibus")`. One effect per row.
+"""Writes into a bus: `df.write.format("unibus")` and `df.writeStream.format("unibus")`. Each row is sent exactly once.
 
     executors   rows ─▶ commands ─▶ files in the staging folder           rows.py, staging.py
-    driver      list of the files ─▶ transactions, with a position in each ─▶ files removed      publishing.py
+    driver      list of the files ─▶ transactions, with a position in each ─▶ files deleted      publishing.py
 
-What is remembered is (query, batch). A stream's query is known by its checkpoint, a batch write by the options `query`
-and `batch`; without them it is a new one every time. The id of a checkpoint lies in it, and every task of the stream
-knows it too: that is how a stream with a name of its own is told from another one with the same name.
+A batch is identified by (query, batch). The query of a stream is identified by its checkpoint, a batch write by the
+options `query` and `batch`; without them each write is a new one. The id of the checkpoint is a file in it, and a
+property of every task of the stream: it distinguishes two streams with the same option `query`.
 """
 
 import os
@@ -32,18 +32,18 @@ from unibus.stores.schemes import kept_in
 
 ONLY_BATCH: Final = "0"
 _QUERY_ID: Final = "sql.streaming.queryId"
-"""What Spark sets for all jobs of a stream: the id in its checkpoint."""
+"""A local property that Spark sets for all jobs of a stream: the id in its checkpoint."""
 
 Messages = list[WriterCommitMessage | None]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One `save`. Made once, in the planner; executors and the commit get a copy of it."""
+    """One `save`. Created once, in the planner; executors and the commit get a copy."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         _check_append(overwrite)
         if options.batch and not options.query:
-            raise UsageError("the option batch numbers the writes of a query", "set the option query too")
+            raise UsageError("the option batch has no effect without the option query", "set the option query too")
         self._options = options
         self._shape = Shape(schema, options.channel)
         self._query = options.query or f"write-{uuid.uuid4().hex}"
@@ -67,7 +67,7 @@ class BatchWriter(DataSourceArrowWriter):
                 self._staging.remove()
                 raise
             stored = counted(progress.rows, "row")
-            hint = f"go on with the option query {self._query!r}: the {stored} that the bus has are not written again"
+            hint = f"continue with the option query {self._query!r}: the {stored} in the bus are not written again"
             raise type(error)(error.what, f"{error.hint}; {hint}" if error.hint else hint) from error
         self._staging.remove()
 
@@ -76,12 +76,12 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """A stream. Made anew for every commit, so that all it knows comes from the options and the checkpoint."""
+    """A stream. Spark creates a new one for every commit, so its state is only in the options and the checkpoint."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         _check_append(overwrite)
         if options.batch:
-            raise UsageError("a stream numbers its batches by itself", "leave the option batch out")
+            raise UsageError("the option batch is not for streams: Spark numbers their batches", "leave it out")
         self._options = options
         self._shape = Shape(schema, options.channel)
         self._query = options.query or _query_id(options.checkpoint)
@@ -95,7 +95,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Messages, batchId: int) -> None:
         staged = _staged(messages)
-        # The tasks know it wherever the checkpoint lies.
+        # The tasks know it even if the checkpoint is on another file system.
         checkpoint = next((each.checkpoint for each in staged if each.checkpoint), "")
         checkpoint = checkpoint or _query_id(self._options.checkpoint)
         effect = Effect(self._query, f"spark/{self._query}", batchId, str(batchId), checkpoint=checkpoint)
@@ -111,7 +111,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def _check_append(overwrite: bool) -> None:
     if overwrite:
-        raise UsageError("what is in a bus is not overwritten", 'use mode("append"), or outputMode("append")')
+        raise UsageError("messages in a bus cannot be overwritten", 'use mode("append"), or outputMode("append")')
 
 
 def _staged(messages: Messages) -> list[Staged]:
@@ -119,7 +119,7 @@ def _staged(messages: Messages) -> list[Staged]:
 
 
 def _abort(staging: Staging, messages: Messages, batch: str) -> None:
-    """Clean up, but for a batch that was begun: its rows are those that a retry has to publish."""
+    """Delete the files, except those of a batch that is published in part: a retry has to publish the same rows."""
     listing = staging.listed(batch)
     if listing is None and not _other_lists(staging):
         staging.remove()
@@ -134,7 +134,7 @@ def _other_lists(staging: Staging) -> bool:
         return False
 
 
-# Who and where
+# The identity of a query, and its folder
 
 
 def local_path(place: str) -> str | None:
@@ -143,11 +143,11 @@ def local_path(place: str) -> str | None:
 
 
 def _query_id(checkpoint: str) -> str:
-    """The id that Spark gave the query when it was started first."""
+    """The id that Spark gave the query at its first start."""
     folder = local_path(checkpoint) if checkpoint else None
     if folder is None:
         raise UsageError(
-            "nothing names this query, and a retry would not be noticed",
+            "this query has no name, so that a retry could not be recognised",
             "set the option checkpointLocation to a folder, or the option query to a name",
         )
     path = os.path.join(folder, "metadata")
@@ -155,11 +155,11 @@ def _query_id(checkpoint: str) -> str:
         with open(path, "rb") as file:
             return named("query", msgspec.json.decode(file.read(), type=dict[str, str])["id"])
     except (OSError, msgspec.MsgspecError, KeyError, NameInvalid) as error:
-        raise UsageError(f"{path} does not tell which query this is: {error}", "set the option query") from error
+        raise UsageError(f"{path} does not have the id of the query: {error}", "set the option query") from error
 
 
 def _staging_folder(options: WriteOptions) -> str:
-    """The same for every try. Beside the checkpoint, which all machines see; for a batch write beside the bus."""
+    """The same for every attempt: in the checkpoint, which all machines see; for a batch write beside the bus."""
     if options.staging:
         folder = local_path(options.staging)
         if folder is None:

@@ -1,7 +1,7 @@
-"""From a range of history to the tasks that read it, and what is missing in the range.
+"""Splits a range of history into tasks, and finds events that are missing in the range.
 
-One task per piece, with two corrections: a file with several row groups is read by several tasks, and small pieces
-share one, because a task costs as much as some ten thousand rows.
+One task per piece, with two exceptions: a file with several row groups is read by several tasks, and small pieces share
+a task, because the fixed cost of a task is that of some ten thousand rows.
 """
 
 import logging
@@ -25,7 +25,7 @@ TASKS_PER_CORE: Final = 2
 
 
 class HistorySlice(InputPartition):
-    """What one task reads: pieces, each with the place where its source is opened again."""
+    """What one task reads: pieces, each with the place of its source."""
 
     def __init__(self, parts: tuple[tuple[str, EventPiece], ...]) -> None:
         super().__init__(parts)
@@ -33,7 +33,7 @@ class HistorySlice(InputPartition):
 
 
 def slices_of(sources: Sequence[EventSource], start: Offset, end: Offset) -> list[HistorySlice]:
-    """Tasks for (start, end]. What is missing in it is left out: see `missing_in`."""
+    """Tasks for (start, end]. Missing events are left out: see `missing_in`."""
     found = [
         (source.where, piece)
         for source in sources
@@ -63,7 +63,7 @@ def _joined(found: Iterable[tuple[str, EventPiece]], rows_wanted: int) -> Iterat
 
 
 def split(piece: EventPiece, rows_wanted: int) -> list[EventPiece]:
-    """A row group is decoded as a whole, so a file is cut between them, as far as that can be told from outside."""
+    """A row group is decoded as a whole, so a file is cut at multiples of the usual size of a group."""
     step = max(rows_wanted, GROUP_ROWS) if piece.path else rows_wanted
     if piece.rows <= step + step // 2:
         return [piece]
@@ -80,7 +80,7 @@ def split(piece: EventPiece, rows_wanted: int) -> list[EventPiece]:
 
 
 def missing_in(source: EventSource, after: int, up_to: int) -> list[tuple[int, int]]:
-    """Ranges of (after, up_to] that nobody can read any more."""
+    """Ranges of (after, up_to] that no piece has any more."""
     found = []
     for piece in source.pieces(after, up_to):
         if piece.first > after + 1:
@@ -92,13 +92,13 @@ def missing_in(source: EventSource, after: int, up_to: int) -> list[tuple[int, i
 
 
 def check_missing(source: EventSource, after: int, up_to: int, fails: bool) -> int:
-    """How many events are lost. Told in either case: as an error, or in the log."""
+    """How many events are missing. Raises if `fails`, otherwise logs a warning."""
     missing = missing_in(source, after, up_to)
     if not missing:
         return 0
-    what = f"events {_shown(missing)} of {source.domain!r} are gone, read from {source.where}"
+    what = f"events {_shown(missing)} of {source.domain!r} are missing in {source.where}"
     if fails:
-        raise StoreUnavailable(what, "retention was quicker; set failOnDataLoss to false to go on without them")
+        raise StoreUnavailable(what, "retention has removed them; set failOnDataLoss to false to skip them")
     lost = sum(last - first + 1 for first, last in missing)
     log.warning("%s: %s lost", what, counted(lost, "event is", "events are"))
     return lost

@@ -4,8 +4,8 @@
     spark.readStream.format("unibus").load("capture")      the same, as it grows
     df.write.format("unibus").option("url", …)             rows become messages: see sink.py
 
-Found without registering, through the package `pyspark_unibus`. Spark makes these objects anew in every process that
-plans or reads, so they hold nothing but options, and look at the source when they are asked.
+Spark finds it without registration, through the package `pyspark_unibus`. Spark creates these objects again in every
+process that plans or reads, so they hold only options, and open the source in each call.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ FORMAT: Final = "unibus"
 
 
 class UnibusSource(DataSource):
-    """What Spark asks for readers and writers."""
+    """Creates readers and writers for Spark."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,15 +67,17 @@ class UnibusSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options)
         if names := only_for_streams(options):
-            raise UsageError(f"{names[0]} is for readStream", "leave it out")
+            raise UsageError(f"option {names[0]} is only for readStream", "leave it out")
         return (PushingReader if options.pushdown else EventReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = read_options(self.options)
         if options.ending:
-            raise UsageError("endingOffsets is for read: a stream has no end", "use trigger(availableNow=True)")
+            raise UsageError(
+                "option endingOffsets is only for read: a stream has no end", "use trigger(availableNow=True)"
+            )
         if options.pushdown:
-            raise UsageError("Spark hands no filters to a stream", "leave pushdown out; channels and kinds work")
+            raise UsageError("option pushdown is only for read", "leave it out; the options channels and kinds work")
         return EventStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -89,7 +91,7 @@ class UnibusSource(DataSource):
 
 
 def schema_of(options: ReadOptions) -> StructType:
-    """What is read if nobody names a schema: all columns, or those of the option."""
+    """The default schema: all columns, or those of the option `columns`."""
     known = _arrow_columns(options.bodies)
     names = options.columns or tuple(known)
     for name in names:
@@ -104,7 +106,7 @@ def _arrow_columns(bodies: bool) -> dict[str, pa.Field]:
 
 
 def checked_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
-    """Arrow's name for a schema that Spark has, perhaps from the user."""
+    """Arrow's schema for one of Spark, which the user may have given."""
     known = from_arrow_schema(pa.schema(list(_arrow_columns(options.bodies).values())))
     types = {field.name: field.dataType.simpleString() for field in known}
     for field in schema:
@@ -144,7 +146,7 @@ def _now_us() -> int:
 
 
 class EventReader(DataSourceReader):
-    """A range of history, once."""
+    """Reads a range of history once."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -166,13 +168,13 @@ class EventReader(DataSourceReader):
             return slices_of(sources, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        # Spark makes up a partition where there is none.
+        # If there are no partitions, Spark passes one of its own.
         return self._task.read(partition) if isinstance(partition, HistorySlice) else iter(())
 
 
 class PushingReader(EventReader):
-    """The same, with filters applied before rows are handed over. Only behind an option: Spark refuses a reader that
-    takes filters unless `spark.sql.python.filterPushdown.enabled` is set."""
+    """An EventReader that applies filters of Spark. Only with the option `pushdown`: Spark rejects a reader with
+    `pushFilters` unless `spark.sql.python.filterPushdown.enabled` is set."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         taken: list[Pushed] = []
@@ -191,7 +193,7 @@ class PushingReader(EventReader):
 
 
 class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """History as it grows. What it remembers between two calls only says when to begin a batch, not what is in it."""
+    """Follows history. Its state between two calls affects only when a batch begins, not what is in it."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -230,15 +232,15 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.reached(start, begin, end)
 
     def _ends(self, begin: Offset) -> tuple[Offset, Offset]:
-        """Where every domain begins for this query, and its last seq: never before the start, as Spark expects it.
+        """The start of every domain for this query, and its last seq, which Spark expects not to be before the start.
 
-        A domain that has come since is read from its beginning.
+        A new domain is read from its beginning.
         """
         with opened(self._options) as sources:
             begins = {**{source.domain: max(source.first() - 1, 0) for source in sources}, **begin}
             last = {source.domain: source.last() for source in sources}
             for source in sources:
-                source.settle()  # A loss of power must not undo there what a stream has passed on.
+                source.settle()  # A power cut must not remove events from the source that a stream has read.
         for domain, seq in begin.items():
             if last.get(domain, -1) < seq:
                 self._gone(domain, seq, last.get(domain))
@@ -246,15 +248,17 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begins, dict(sorted(last.items()))
 
     def _gone(self, domain: str, seq: int, last: int | None) -> None:
-        """History ends before what was read."""
-        is_now = "is not there" if last is None else f"ends at {last}"
+        """The history of a domain ends before the position of the query."""
+        is_now = "is missing now" if last is None else f"ends at {last} now"
         what = f"{domain!r} was read up to {seq}, and it {is_now}"
         if self._options.fail_on_data_loss:
-            raise StoreUnavailable(what, "another history? begin with a new checkpoint, or set failOnDataLoss to false")
-        log.warning("%s; it is waited for", what)
+            raise StoreUnavailable(
+                what, "if it is another history, use a new checkpoint, or set failOnDataLoss to false"
+            )
+        log.warning("%s; the query waits for it", what)
 
     def _holds_back(self, waiting: int) -> bool:
-        """Whether the batch has to become larger first."""
+        """Whether to wait for more events, because of `minEventsPerTrigger`."""
         least = self._options.min_events
         if not waiting or waiting >= least:
             self._waiting_since_s = None
@@ -285,7 +289,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._task.read(partition) if isinstance(partition, HistorySlice) else iter(())
 
     def commit(self, end: Told) -> None:
-        """All up to there is done. Spark says so when the next batch has come; where that begins we know it before."""
+        """All events up to `end` are processed. Spark calls it after the next batch; `latestOffset` does so earlier."""
         reached = offsets.plain(end)
         if self._options.cursor and reached != self._shown:
             with opened(self._options) as sources:
@@ -295,4 +299,4 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._shown = reached
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Nothing to close: no call leaves a source open."""

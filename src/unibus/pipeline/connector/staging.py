@@ -1,12 +1,12 @@
-"""Rows on their way into a bus: staged by the executors, listed by the driver, published, and then removed.
+"""Staged rows of a sink: written by the executors, listed by the driver, published, and then deleted.
 
     STAGING/<query>/stream/rows/<random>.arrow           what one task wrote: packed commands, synced
     STAGING/<query>/stream/<batch>.json                  which of these files are the batch, in which order
     STAGING/<query>/batch-<batch>/…                      the same for a batch write
 
-The list is what makes a retry publish the very same rows. It is durable before the first row is published, and once
-that is in the bus the list is the batch, whatever Spark computes the second time. Files that no list names are
-left-overs of tasks that failed; they go with the folder. Names are quoted (names.py): none leads out of STAGING.
+The list makes a retry publish the same rows. It is durable before the first row is published; from then on the list is
+the batch, even if Spark computes other rows at the retry. Files that no list names are from failed tasks; they are
+deleted with the folder. Names are quoted (names.py): none can leave STAGING.
 """
 
 import os
@@ -31,13 +31,13 @@ from unibus.stores.files.private import make_folder, opener
 FORMAT: Final = 1
 CELL_ROWS: Final = 100
 CELL_BYTES: Final = 1_000_000
-"""Commands that are packed together: enough that packing costs nothing, few enough to fill transactions evenly."""
+"""Commands that are packed together: enough to make packing cheap, few enough to fill transactions evenly."""
 
 _SCHEMA: Final = pa.schema([("rows", pa.int32()), ("crc32", pa.int64()), ("batch", pa.large_binary())])
 
 
 class Staged(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result of a task for the driver."""
 
     def __init__(self, file: str, rows: int, size: int, crc32: int) -> None:
         self.file = file
@@ -56,7 +56,7 @@ class StagedFile(msgspec.Struct, frozen=True):
 
 
 class StagedListing(msgspec.Struct, frozen=True):
-    """The batch, once and for all."""
+    """The files of a batch. It does not change after the first row is published."""
 
     format: int
     files: list[StagedFile]
@@ -74,7 +74,7 @@ class Cell(NamedTuple):
 
 
 class Staging:
-    """One folder: that of a batch write, or of a stream, whose batches come one after the other."""
+    """One folder: of a batch write, or of a stream, whose batches are written one after the other."""
 
     def __init__(self, root: str, query: str, batch: str | None = None) -> None:
         self.root = root
@@ -83,9 +83,9 @@ class Staging:
     # On an executor
 
     def write(self, batches: Iterable[pa.RecordBatch], shape: Shape, rows_at_once: int = CELL_ROWS) -> Staged:
-        """All rows of a task, durable. Nothing is left where one of them cannot be a message.
+        """Write all rows of a task, durably. Leaves no file if one of the rows is not a valid message.
 
-        So many rows, or fewer, are published together or not at all.
+        At most `rows_at_once` rows become one cell, which is published as a whole.
         """
         name = uuid.uuid4().hex
         path = self._path(name)
@@ -106,7 +106,7 @@ class Staging:
         return os.path.exists(self._list_path(batch))
 
     def listed(self, batch: str) -> StagedListing | None:
-        """The list of a batch that was begun before."""
+        """The list of a batch that an earlier attempt has written."""
         try:
             with open(self._list_path(batch), "rb") as file:
                 data = file.read()
@@ -119,11 +119,11 @@ class Staging:
                 f"{self._list_path(batch)} cannot be read: {error}", "restore it from a backup"
             ) from error
         if found.format != FORMAT:
-            raise StoreVersion("another version of unibus has staged these rows", "publish them with that one")
+            raise StoreVersion("another version of unibus has staged these rows", "publish them with that version")
         return found
 
     def list(self, batch: str, staged: Iterable[Staged]) -> StagedListing:
-        """Make the list, durable, also in place of another one. In the order of Spark's partitions."""
+        """Write the list, durably, and replace an earlier one. In the order of Spark's partitions."""
         files = [StagedFile(each.file, each.rows, each.size, each.crc32) for each in staged if each.rows]
         for each in files:
             self._check_seen(each)
@@ -137,12 +137,12 @@ class Staging:
     def _check_seen(self, staged: StagedFile) -> None:
         if not os.path.exists(self._path(staged.file)):
             raise StoreUnavailable(
-                f"rows that an executor staged in {self.folder} are not there",
+                f"rows that an executor staged in {self.folder} cannot be seen by the driver",
                 "set the option staging to a folder that driver and executors share",
             )
 
     def cells(self, listing: StagedListing, done: int) -> Iterator[Cell]:
-        """What is left of a batch after so many rows."""
+        """The cells of a batch after the first `done` rows."""
         for each in listing.files:
             if done >= each.rows:
                 done -= each.rows
@@ -168,10 +168,13 @@ class Staging:
                 yield from _packed_cells(reader.get_batch(number))
 
     def remove(self) -> None:
-        """All of it, and the folder of the query if nothing else is in it."""
+        """Delete the folder, and the folder of the query if it is empty then."""
         root, folder = os.path.realpath(self.root), os.path.realpath(self.folder)
         if folder == root or os.path.commonpath([root, folder]) != root:
-            raise UsageError(f"{self.folder} leads out of {self.root} and is not removed", "no links inside of staging")
+            raise UsageError(
+                f"{self.folder} is outside of {self.root}, and is not deleted",
+                "use no symbolic links inside of staging",
+            )
         shutil.rmtree(self.folder, ignore_errors=True)
         for parent in (os.path.dirname(self.folder), self.root):
             try:
@@ -180,7 +183,7 @@ class Staging:
                 return
 
     def remove_files(self, staged: Iterable[Staged | None], keep: StagedListing | None) -> None:
-        """Those of a job that failed, but for what belongs to a batch that was begun."""
+        """Delete the files of a failed job, except those of the listing `keep`."""
         kept = set() if keep is None else {each.file for each in keep.files}
         for each in staged:
             if each is not None and each.file not in kept:

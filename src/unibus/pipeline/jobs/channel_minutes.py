@@ -25,12 +25,12 @@ def minutes_of(events: pa.Table) -> pa.Table:
 
 
 def minute_rows(parts: pa.Table, names: pa.Table) -> pa.Table:
-    """As they are stored."""
+    """The rows of the table."""
     rows = with_names(parts, names).append_column("kind", kind_names(parts["kind_code"]))
     return with_moment(rows, "minute", MINUTE_US).select(CHANNEL_MINUTE.schema.names).cast(CHANNEL_MINUTE.schema)
 
 
 def with_moment(rows: pa.Table, name: str, unit_us: int) -> pa.Table:
-    """A column that counts units becomes a moment."""
+    """Convert a column that counts units to a timestamp."""
     moments = pc.multiply(rows[name], unit_us).cast(MOMENT)
     return rows.set_column(rows.column_names.index(name), name, moments)

@@ -1,8 +1,8 @@
-"""Closed messages: each is what its last event tells, so no two events have to meet.
+"""Closed messages: the row is made from the last event alone, so no join of events is needed.
 
-Three kinds of end do not tell when the message was enqueued (cancelled, routed, purged): there `enqueued_at` is null. A
-message that was renamed when its time came is closed under its new sequence only. One that went with its channel has no
-last event: see `dropped` in opened.py.
+Three kinds of last event do not have the time when the message was enqueued (cancelled, routed, purged): there
+`enqueued_at` is null. A scheduled message that got another sequence when it was activated is closed under its new
+sequence only. A message that was deleted with its channel has no last event: see `dropped` in open_messages.py.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ _SAME: Final = (
 
 
 def closed_of(events: pa.Table) -> pa.Table:
-    """As they are stored, but that repeated texts are kept as numbers."""
+    """The rows of the table, with repeated texts as dictionaries."""
     ended = events.filter(pc.is_in(events["kind_code"], _ENDS))
     kinds = kind_names(ended["kind_code"])
     columns = {

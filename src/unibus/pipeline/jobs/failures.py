@@ -1,4 +1,4 @@
-"""failures: what went wrong, by channel, reason and signature, hour by hour."""
+"""failures: failed messages and deliveries by channel, reason, signature and hour."""
 
 from typing import Final
 
@@ -36,6 +36,6 @@ def failures_of(events: pa.Table) -> pa.Table:
 
 
 def failure_rows(parts: pa.Table, names: pa.Table) -> pa.Table:
-    """As they are stored."""
+    """The rows of the table."""
     rows = with_names(parts, names).append_column("kind", kind_names(parts["kind_code"]))
     return with_moment(rows, "hour", HOUR_US).select(FAILURES.schema.names).cast(FAILURES.schema)

@@ -1,7 +1,7 @@
 """latency_hist: how long messages took, by the minute in which they ended.
 
-An end tells when its message was enqueued and first delivered, so nothing has to be put together. Ends that do not tell
-it (cancelled, routed, purged) are not in here, nor are messages that were never delivered in the waiting time.
+The last event of a message has the times when it was enqueued and first delivered, so no join of events is needed. Last
+events without these times (cancelled, routed, purged) are not counted; the waiting time counts only delivered messages.
 """
 
 from typing import Final
@@ -26,8 +26,8 @@ _COLUMNS: Final = ("channel_key", "kind_code", "ts", "enqueued_us", "first_deliv
 
 def latencies_of(events: pa.Table) -> pa.Table:
     """Parts: channel_key, minute (as a number), kind_code, measure (0, 1), bucket, n, sum_us, max_us."""
-    told = pc.and_(pc.is_in(events["kind_code"], _ENDS), pc.is_valid(events["enqueued_us"]))
-    ended = events.select(_COLUMNS).filter(told)
+    is_timed = pc.and_(pc.is_in(events["kind_code"], _ENDS), pc.is_valid(events["enqueued_us"]))
+    ended = events.select(_COLUMNS).filter(is_timed)
     delivered = ended.filter(pc.is_valid(ended["first_delivered_us"]))
     return pa.concat_tables(
         [_histogram(delivered, 0, delivered["first_delivered_us"]), _histogram(ended, 1, ended["ts"].cast(pa.int64()))]
@@ -52,7 +52,7 @@ def _histogram(ended: pa.Table, measure: int, until: pa.ChunkedArray) -> pa.Tabl
 
 
 def latency_rows(parts: pa.Table, names: pa.Table) -> pa.Table:
-    """As they are stored."""
+    """The rows of the table."""
     measures = [pa.DictionaryArray.from_arrays(chunk, _MEASURES) for chunk in parts["measure"].chunks]
     rows = parts.set_column(
         parts.column_names.index("measure"),

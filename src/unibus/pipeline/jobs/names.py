@@ -1,4 +1,4 @@
-"""Channels have a number to be quick to group by, and a name to be read. Names are put beside at the very end."""
+"""Channels are grouped by a number, which is faster than by name. The names are joined at the very end."""
 
 from typing import Final
 
@@ -13,11 +13,11 @@ NAMES: Final = pa.schema([("channel_key", pa.int64()), ("domain", pa.string()), 
 _UNKNOWN: Final = "unknown"
 _BY_CODE: Final = {code: name for name, code in KIND_CODES.items()}
 KIND_NAMES: Final = pa.array([_BY_CODE.get(code, _UNKNOWN) for code in range(128)])
-"""By kind_code. A code that this version does not know has no name here."""
+"""By kind_code; "unknown" for a code that this version does not know."""
 
 
 def names_of(events: pa.Table) -> pa.Table:
-    """One row per channel that is spoken of."""
+    """One row per channel of the events."""
     rows = pa.table({"channel_key": events["channel_key"], "at": np.arange(events.num_rows)})
     first = rows.group_by("channel_key", use_threads=False).aggregate([("at", "min")])["at_min"]
     return events.select(NAMES.names).take(first).cast(NAMES)
@@ -28,7 +28,7 @@ def distinct(names: pa.Table) -> pa.Table:
 
 
 def with_names(rows: pa.Table, names: pa.Table) -> pa.Table:
-    """The rows, with domain and channel beside."""
+    """The rows with the columns domain and channel."""
     at = pc.index_in(rows["channel_key"], value_set=names["channel_key"].combine_chunks()).combine_chunks()
     for name in ("domain", "channel"):
         rows = rows.append_column(name, pa.DictionaryArray.from_arrays(at, names[name].combine_chunks()))
@@ -45,7 +45,7 @@ def codes_of(kinds: frozenset[str]) -> pa.Array:
 
 
 def flags_of(kinds: frozenset[str]) -> npt.NDArray[np.bool_]:
-    """By kind_code, as an unsigned number: whether it is one of them."""
+    """An array of flags by kind_code (as an unsigned number): whether it is one of the kinds."""
     flags = np.zeros(256, np.bool_)
     flags[[KIND_CODES[kind] for kind in kinds]] = True
     return flags

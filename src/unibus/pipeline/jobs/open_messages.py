@@ -1,20 +1,20 @@
-"""Open messages: where those stand that have not ended.
+"""Open messages: those that have not ended, with their current state.
 
-A message is open when an event speaks of its (channel, sequence) as of a stored message, and none has ended it: no
-terminal event, no activation under another sequence, no drop of its channel. A sequence is used once, so the order of
-events decides where a message stands, but never whether it is open: open = spoken of and not ended.
+A message is open if an event names its (channel, sequence) as a stored message, and no event has ended it: no terminal
+event, no activation under another sequence, no deletion of its channel. A sequence is used once, so the order of events
+decides the state of a message, but never whether it is open: open = named and not ended.
 
-A row of an open message tells
-- what it is, from the first event that knew it. Of one that came before the capture began that may be little, and
+The row of an open message has
+- its properties, from the first event that has them. If it was sent before the capture began, some are unknown, and
   `enqueued_at` is null;
-- where it stands: `state` as the store has it, by its last event; `due_at`, when its lock ends or it becomes visible;
-- what has happened: when it was first delivered, how often, who had it last, why it came back last.
+- its state: `state` as in the store, by its last event; `due_at`, when its lock ends or it becomes visible;
+- its deliveries: the first one, how many, the last consumer, the reason of the last return.
 
-A message whose end lies in a range that was not read (table quarantine) stays open: nobody knows better.
+A message whose last event is in a range that was not read (table quarantine) stays open.
 
-Parts. Each event is a part of a row, and so is the row of an earlier batch. Parts of one key, in the order of
-`last_seq`, become one (`merged`); what an end names is left out. That is associative: it is done for each segment, for
-each task, for each batch, and gives the same whatever the pieces were.
+Parts. Each event is a part of a row, and so is the row of an earlier batch. `merged` combines the parts of one key in
+the order of `last_seq`, and leaves out keys that have ended. That is associative: it is done for each segment, each
+task and each batch, and the result does not depend on how the events were split.
 """
 
 from typing import Final, cast
@@ -37,15 +37,15 @@ _OF_LAST: Final = ("due_at", "last_at", "last_kind", "last_seq")
 PART: Final = pa.schema(
     [MESSAGES.schema.field(name) for name in ("channel_key", "sequence", *_FIRST, *_LAST, *_OF_LAST, "was_deferred")]
 )
-"""One row or part of a row. _FIRST: the first part that knows it tells. _LAST: the last that knows it. _OF_LAST: the
-last part, also when it says null."""
+"""A part of a row. _FIRST: the first value that is not null. _LAST: the last value that is not null. _OF_LAST: from the
+last part, also if it is null."""
 
 KEYS: Final = pa.schema([("channel_key", pa.int64()), ("sequence", pa.int64())])
 DROPPED: Final = pa.schema([*KEYS, ("at", MOMENT), ("seq", pa.int64())])
-"""All of the channel up to the sequence are gone."""
+"""All messages of the channel up to the sequence are deleted."""
 
 _ENDS: Final = flags_of(TERMINAL)
-_STANDING: Final = flags_of(frozenset(STATES) - TERMINAL)
+_STORED: Final = flags_of(frozenset(STATES) - TERMINAL)
 _CAME: Final = flags_of(CAME)
 _FLAGS_PER_CODE: Final = 128
 _DUE_BY_LOCK: Final = codes_of(frozenset({"delivered", "renewed"}))
@@ -54,9 +54,9 @@ Numbers = npt.NDArray[np.int64]
 
 
 def opened_of(events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Of one segment: parts of messages that have not ended in it, and the ends of messages that came before it.
+    """Of one segment: parts of messages that have not ended in it, and the ends of messages that began before it.
 
-    By numbers first: most messages come and end in one segment, and nothing else of them is looked at.
+    Keys are compared as numbers first: most messages begin and end in one segment, and need nothing else.
     """
     kind = events["kind_code"].to_numpy().view(np.uint8)
     keys = events.select(KEYS.names).cast(KEYS)
@@ -65,7 +65,7 @@ def opened_of(events: pa.Table) -> tuple[pa.Table, pa.Table]:
     over = _ENDS[kind]
     over[renamed] = True
     gone = codes[over]
-    parts = _parts(events.filter(pa.array(_STANDING[kind] & ~_among(codes, gone))))
+    parts = _parts(events.filter(pa.array(_STORED[kind] & ~_among(codes, gone))))
     if len(renamed):
         begun = events.take(renamed)
         begun = begun.set_column(begun.column_names.index("sequence"), "sequence", new_keys["sequence"])
@@ -88,7 +88,7 @@ def merged(parts: pa.Table, ends: pa.Table) -> pa.Table:
 
 
 def dropped(parts: pa.Table, drops: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Those that stay, and those that went with their channel: with the moment and the seq of that."""
+    """The parts that stay, and those that were deleted with their channel: with the time and the seq of that event."""
     if not drops.num_rows or not parts.num_rows:
         return parts, parts.slice(0, 0)
     drops = drops.sort_by([("channel_key", "ascending"), ("sequence", "ascending"), ("seq", "ascending")])
@@ -107,7 +107,7 @@ def dropped(parts: pa.Table, drops: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def touched(keys: pa.Table, moved: pa.Table, drops: pa.Table) -> npt.NDArray[np.bool_]:
-    """Which of the keys are among those that moved, or went with their channel."""
+    """Which of the keys have changed, or were deleted with their channel."""
     key_codes, moved_codes = _codes(keys, moved)
     found = _among(key_codes, moved_codes)
     if drops.num_rows:
@@ -116,12 +116,12 @@ def touched(keys: pa.Table, moved: pa.Table, drops: pa.Table) -> npt.NDArray[np.
 
 
 def open_rows(parts: pa.Table) -> pa.Table:
-    """As they are stored."""
+    """The rows of the table."""
     return _rows(parts, states_of(parts), pa.nulls(parts.num_rows, pa.string()))
 
 
 def dropped_rows(parts: pa.Table) -> pa.Table:
-    """As they are stored, closed."""
+    """The rows of the table, closed."""
     gone = pa.repeat(pa.scalar(STATES["completed"]), parts.num_rows)
     return _rows(parts, gone, pa.repeat(pa.scalar(DROPS), parts.num_rows))
 
@@ -132,7 +132,7 @@ def parts_of_rows(rows: pa.Table) -> pa.Table:
 
 
 def states_of(parts: pa.Table) -> pa.ChunkedArray:
-    """As the store has it: see STATES in capture/schema.py."""
+    """As in the store: see STATES in capture/schema.py."""
     kind = parts["last_kind"]
     by_kind = pc.if_else(pc.is_in(kind, pa.array(["delivered", "renewed"])), "locked", "active")
     by_kind = pc.if_else(pc.is_in(kind, pa.array(["scheduled", "deferred"])), kind, by_kind)
@@ -143,18 +143,18 @@ def states_of(parts: pa.Table) -> pa.ChunkedArray:
 
 
 def _rows(parts: pa.Table, state: pa.Array, outcome: pa.Array) -> pa.Table:
-    told = {
+    computed = {
         "state": state,
         "outcome": outcome,
         "signature": pa.nulls(parts.num_rows, pa.string()),
         "delivery_count": parts["delivery_count"].fill_null(0),
     }
     stored = MESSAGES.stored()
-    return pa.table([told[name] if name in told else parts[name] for name in stored.names], schema=stored)
+    return pa.table([computed[name] if name in computed else parts[name] for name in stored.names], schema=stored)
 
 
 def _renamings(events: pa.Table, kind: npt.NDArray[np.uint8]) -> tuple[Numbers, pa.Table]:
-    """Rows that are activations under another sequence, and the keys that begin there."""
+    """The rows with an activation under another sequence, and the keys that begin with them."""
     rows = np.flatnonzero(kind == KIND_CODES[RENAMES])
     activated = events.select([*KEYS.names, "attrs"]).take(rows)
     new = _attribute(activated, "new_sequence")
@@ -164,7 +164,7 @@ def _renamings(events: pa.Table, kind: npt.NDArray[np.uint8]) -> tuple[Numbers, 
 
 
 def _among(codes: Numbers, wanted: Numbers) -> npt.NDArray[np.bool_]:
-    """Which of the codes are wanted. A table of flags is quickest, where it does not become too large."""
+    """Which of the codes are wanted. An array of flags is fastest, unless it becomes too large."""
     if not len(codes) or not len(wanted):
         return np.zeros(len(codes), np.bool_)
     top = max(int(codes.max()), int(wanted.max())) + 1
@@ -177,7 +177,7 @@ def _among(codes: Numbers, wanted: Numbers) -> npt.NDArray[np.bool_]:
 
 
 def _attribute(events: pa.Table, name: str) -> pa.ChunkedArray:
-    """A number out of attrs."""
+    """A number from attrs."""
     return cast(pa.ChunkedArray, pc.map_lookup(events["attrs"], query_key=name, occurrence="first").cast(pa.int64()))
 
 
@@ -187,7 +187,7 @@ def _parts(events: pa.Table, begins: bool = False) -> pa.Table:
     delivered = pc.equal(code, KIND_CODES["delivered"])
     due = pc.if_else(pc.is_in(code, _DUE_BY_DELAY), _attribute(events, "visible_us"), None)
     due = pc.if_else(pc.is_in(code, _DUE_BY_LOCK), _attribute(events, "until_us"), due)
-    told = {
+    computed = {
         "enqueued_at": pc.if_else(came, events["ts"], None),
         "first_delivered_at": pc.if_else(delivered, events["ts"], None),
         "consumer": pc.if_else(delivered, events["consumer"].cast(pa.string()), None),
@@ -198,11 +198,11 @@ def _parts(events: pa.Table, begins: bool = False) -> pa.Table:
         "last_seq": events["seq"],
         "was_deferred": pc.equal(code, KIND_CODES["deferred"]),
     }
-    return pa.table({name: told[name] if name in told else events[name] for name in PART.names}).cast(PART)
+    return pa.table({name: computed[name] if name in computed else events[name] for name in PART.names}).cast(PART)
 
 
 def _grouped(parts: pa.Table) -> pa.Table:
-    """One part per key, by key."""
+    """One part per key, sorted by key."""
     if not parts.num_rows:
         return parts
     (codes,) = _codes(parts)
@@ -221,7 +221,7 @@ def _grouped(parts: pa.Table) -> pa.Table:
 
 
 def _known(column: pa.ChunkedArray, starts: Numbers, first: bool) -> pa.ChunkedArray:
-    """Of each group the first or last value that is not null."""
+    """The first or last value of each group that is not null."""
     count = len(column)
     place = np.arange(count)
     known = pc.is_valid(column).to_numpy()
@@ -244,7 +244,7 @@ def _codes(*tables: pa.Table) -> list[Numbers]:
     numbers = pa.array(channels).dictionary_encode()
     span = int(sequences.max()) - int(sequences.min()) + 1
     low = int(sequences.min())
-    if span * len(numbers.dictionary) >= 1 << 62:  # Sequences of more than one kind of counting: give them numbers.
+    if span * len(numbers.dictionary) >= 1 << 62:  # The product would overflow: number the sequences densely.
         distinct, sequences = np.unique(sequences, return_inverse=True)
         span, low = len(distinct), 0
     codes = numbers.indices.to_numpy().astype(np.int64) * span + (sequences - low)

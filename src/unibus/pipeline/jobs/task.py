@@ -1,9 +1,11 @@
-"""The one pass over some segments, on an executor.
+"""One pass over some segments, on an executor.
 
-A task reads its works one after the other, keeps the parts of each table, and writes two kinds of files: rows that are
-final and may be many (closed messages, traces) go as Parquet into the folders of their tables; parts that the driver
-has to put together go as Arrow into the staging folder of the batch. All names are new, so a task that Spark runs twice
-harms nothing: only the files count that the answer of the counted run names.
+A task reads its works one after the other, collects the parts of each table, and writes two kinds of files:
+
+    final rows (closed messages, traces)    Parquet, in the folders of their tables; a commit of the driver adds them
+    parts that the driver has to combine    Arrow, in the staging folder of the batch
+
+All names are unique, so Spark may run a task twice: only the files that the used result names become part of a table.
 """
 
 import os
@@ -38,7 +40,7 @@ _FEW: Final = ("domain", "channel", "reason", "signature", "consumer")
 
 
 class BatchWork(msgspec.Struct, frozen=True):
-    """A range of a source. `path` is a Parquet file that holds it, where there is one."""
+    """A range of a source. `path` is the Parquet file that has it; None for a store."""
 
     where: str
     first: int
@@ -57,7 +59,7 @@ class BatchTask(msgspec.Struct, frozen=True):
 
 
 class TaskResult(msgspec.Struct):
-    """What a task answers: names of files, and how many events it has read."""
+    """The result of a task: the files that it wrote, and how many events it has read."""
 
     events: int = 0
     closed: list[File] = []
@@ -66,7 +68,7 @@ class TaskResult(msgspec.Struct):
 
 
 class _Parts:
-    """What was found in the works of a task so far."""
+    """The parts of all tables that a task has computed so far."""
 
     def __init__(self, task: BatchTask) -> None:
         self._wanted = frozenset(task.wanted)
@@ -158,19 +160,19 @@ def stage(folder: str, name: str, table: pa.Table) -> None:
 
 
 def staged(folder: str, name: str) -> pa.Table:
-    """What a task has left for the driver. JobFailed where the driver does not see it."""
+    """Read what a task has staged for the driver. JobFailed if the driver cannot see the file."""
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         raise JobFailed(
-            f"a task has written {path}, and it is not there for the driver",
-            "the lake has to lie on storage that all machines of the cluster share, under the same path",
+            f"a task has written {path}, and the driver cannot see it",
+            "the lake must be on storage that all machines of the cluster share, under the same path",
         )
     with pa.memory_map(path) as file:
         return pa.ipc.open_file(file).read_all()
 
 
 def read(work: BatchWork) -> pa.Table:
-    """The events of a range, in one chunk, with repeated texts as numbers."""
+    """The events of a range in one chunk, with repeated texts as dictionaries."""
     if work.path is not None:
         return _read_file(work, work.path)
     source = open_source(work.where)
@@ -181,8 +183,8 @@ def read(work: BatchWork) -> pa.Table:
     events = pa.Table.from_batches(found) if found else EVENTS.empty_table().select(COLUMNS)
     if events.num_rows < work.rows:
         raise LakeIncomplete(
-            f"{work.where} has forgotten some of {work.first} to {work.last} since the batch was planned",
-            "run again; should that fail too: `unibus pipeline rebuild`",
+            f"{work.where} has pruned some events of {work.first} to {work.last} since the batch was planned",
+            "run it again; if that fails too, run `unibus pipeline rebuild`",
         )
     for name in _FEW:
         events = events.set_column(events.column_names.index(name), name, events[name].dictionary_encode())
@@ -206,7 +208,7 @@ def _read_file(work: BatchWork, path: str) -> pa.Table:
 
 
 def perform_all(tasks: list[BatchTask], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For Spark's mapInArrow over the numbers of the tasks."""
+    """The function for Spark's mapInArrow over the numbers of the tasks."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
             answer = msgspec.json.encode(perform(tasks[number])).decode()

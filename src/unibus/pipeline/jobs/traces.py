@@ -1,4 +1,4 @@
-"""traces: where the messages of a trace id or of a correlation id went, and when."""
+"""traces: which channels the messages of a trace id or of a correlation id passed, and when."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ IDS: Final = {"trace": "trace_id", "correlation": "correlation_id"}
 
 
 def told_of(events: pa.Table, column: str) -> pa.Table:
-    """What is needed of the events that name one."""
+    """The needed columns of the events that have an id."""
     return events.select([column, "channel_key", "ts", "kind_code"]).filter(pc.is_valid(events[column]))
 
 
@@ -37,6 +37,6 @@ def traces_of(told: pa.Table, column: str) -> pa.Table:
 
 
 def trace_rows(parts: pa.Table, id_kind: str, names: pa.Table) -> pa.Table:
-    """As they are stored, but that repeated names are kept as numbers."""
+    """The rows of the table, with repeated names as dictionaries."""
     kinds = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), parts.num_rows), pa.array([id_kind]))
     return with_names(parts, names).append_column("id_kind", kinds).select(TRACES.schema.names)

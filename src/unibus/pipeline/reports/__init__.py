@@ -1,12 +1,13 @@
-"""What operators ask a lake: each question is one function that gives an Answer, on whatever Spark it is asked.
+"""Reports for operators: each is one function from a session and a lake to an Answer.
 
 | file | what it holds |
 |---|---|
-| `answer` | what an answer is: columns that say what they mean, rows, plots. Clients of a server know it too |
-| `asking` | the table of the questions there are, with their options; nothing else can be asked |
+| `request`, `answer` | a request and its answer as data: columns with their meaning, rows, plots |
+| `asking` | the table of all reports; other requests are rejected |
 | `channels`, `latency`, `failures`, `stuck`, `consumers` | the reports |
-| `sql`, `sql_errors` | a SELECT of the user's; what Spark says of a wrong one, or of a lost file, in words |
-| `stopping` | ends the work for a question: its time is over, or nobody waits any more |
-| `tracing`, `bloom` | one message on its way, out of the segments, without Spark |
-| `standing` | how far the lake is behind, without Spark |
+| `sql`, `sql_text`, `sql_errors` | a SELECT of the user: which are allowed; errors of Spark in one line |
+| `collecting`, `periods` | rows from Spark without loss of time zones; a period cut into equal pieces |
+| `stopping` | cancels the work for a request: its time is over, or the client has disconnected |
+| `tracing`, `bloom` | the path of one message, from the segments, without Spark |
+| `status` | how far the lake is behind its sources, without Spark |
 """

@@ -1,6 +1,6 @@
-"""An answer as data: it goes through a socket as it is, and whoever shows it knows what its columns mean.
+"""An answer as data: it can be sent through a socket, and its columns say how to show their values.
 
-Values are those of JSON. Instants are text with their zone, durations are microseconds, bytes are text in hexadecimal.
+Values are those of JSON. Instants are text with a time zone, durations are microseconds, bytes are hexadecimal text.
 """
 
 import decimal
@@ -12,14 +12,14 @@ import msgspec
 
 Kind = Literal["text", "number", "count", "bytes", "us", "instant", "when", "rate", "id", "series"]
 """What a column means: `us` is a duration in microseconds, `rate` is per second, `series` a list to be drawn, `when` an
-instant that needs no seconds, and what is an `id` is not broken into lines."""
+instant shown without seconds, and an `id` is not wrapped."""
 
 Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
 
 
 class Column(msgspec.Struct, frozen=True):
-    """`title` is for people, where the name is long; `drawn` is False for what only programs get. What is `spare` is
-    left out where a terminal is too narrow for all of them."""
+    """`title` is shown instead of a long name; a column that is not `drawn` is only in JSON and CSV. A `spare` column
+    is left out if the terminal is too narrow."""
 
     name: str
     kind: Kind = "text"
@@ -29,7 +29,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Plot(msgspec.Struct, frozen=True):
-    """Bars, one below the other. `kind` is that of the values."""
+    """A horizontal bar chart. `kind` is that of the values."""
 
     title: str
     labels: list[str]
@@ -38,11 +38,11 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct):
-    """`more` says that there are rows beyond the limit; `notes` are for people."""
+    """`more`: there are rows beyond the limit. `notes` are text for people."""
 
     columns: list[Column]
     rows: list[list[Any]]
-    """Values; by this name, since who decodes JSON cannot follow a type that names itself."""
+    """Of `Value`; typed as Any, since msgspec cannot decode a recursive type."""
     plots: list[Plot] = []
     more: bool = False
     notes: list[str] = []
@@ -54,7 +54,7 @@ class Answer(msgspec.Struct):
 
 
 def unique(names: list[str]) -> list[str]:
-    """SQL may call two columns by one name; a record cannot."""
+    """Unique names for a record: SQL allows two columns with the same name."""
     seen: dict[str, int] = {}
     found = []
     for name in names:
@@ -67,12 +67,12 @@ _PLAIN: Final = (str, int, bool, type(None))
 
 
 def plain(value: object) -> Value:
-    """A value as JSON has it. Numbers that JSON cannot write become text."""
+    """A value of JSON. Numbers that JSON cannot write become text."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if isinstance(value, date):  # Also one with its time; what has no zone gets none.
+    if isinstance(value, date):  # Also a datetime; no zone is added.
         return value.isoformat()
     if isinstance(value, timedelta):
         return value / timedelta(microseconds=1)
@@ -84,7 +84,7 @@ def plain(value: object) -> Value:
 
 
 def _decimal(value: decimal.Decimal) -> Value:
-    """A number where it is written as the same one; else its digits, as text."""
+    """A number if a float has the same digits; otherwise text."""
     if value == value.to_integral_value():
         return int(value)
     near = float(value)

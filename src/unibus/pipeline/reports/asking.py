@@ -1,4 +1,4 @@
-"""The questions that there are. Nothing else is answered, whoever asks."""
+"""The table of all reports. Any other request is rejected, from the command line and from clients of a server."""
 
 import logging
 import threading
@@ -37,11 +37,11 @@ QUESTIONS: Final = {**REPORTS, "sql": sql}
 
 
 def answer(spark: "SparkSession", lake: "Lake", request: ReportRequest, gone: threading.Event | None = None) -> Answer:
-    """With how long it took. UsageError for what is no question, QueryStopped when time is over or who asked is `gone`;
-    what Spark raises is told in words."""
+    """UsageError for an unknown report; QueryStopped when its time is over or `gone` is set, because the client has
+    disconnected. Errors of Spark are raised as errors of ours, of one line."""
     question = QUESTIONS.get(request.question)
     if question is None:
-        raise UsageError(f"there is no question {request.question!r}", f"there are {', '.join(QUESTIONS)}")
+        raise UsageError(f"there is no report {request.question!r}", f"use one of {', '.join(QUESTIONS)}")
     started_s = time.monotonic()
     is_query = request.question == "sql"
     with stopping(spark, request.time_s if is_query else None, gone) as stopped:
@@ -50,18 +50,18 @@ def answer(spark: "SparkSession", lake: "Lake", request: ReportRequest, gone: th
         except BusError:
             raise
         except Exception as error:
-            if stopped.is_set():  # Whatever it is that Spark raises then.
+            if stopped.is_set():  # Spark raises various errors for a cancelled job.
                 raise _stopped(request, gone) from None
-            told = in_words(error, NAMES, lake.path, is_query)
-            if told is None:
+            explained = in_words(error, NAMES, lake.path, is_query)
+            if explained is None:
                 raise
-            raise told from None
+            raise explained from None
     found.seconds = time.monotonic() - started_s
     return found
 
 
 def _again_if_lost(ask: Callable[[], Answer], stopped: threading.Event) -> Answer:
-    """A question changes nothing, so one whose worker ended is asked again; not where we stopped the work ourselves."""
+    """Retry a report whose Python worker ended: it only reads. Not if we cancelled it ourselves."""
     for attempt in range(ATTEMPTS):
         try:
             return ask()
@@ -73,13 +73,13 @@ def _again_if_lost(ask: Callable[[], Answer], stopped: threading.Event) -> Answe
                 raise
             if isinstance(ended, SparkLost) or attempt == ATTEMPTS - 1:
                 raise ended from error
-            log.warning("%s; the question is asked again", ended.what)
+            log.warning("%s; the report is started again", ended.what)
     raise AssertionError("the last attempt returns or raises")
 
 
 def _stopped(request: ReportRequest, gone: threading.Event | None) -> QueryStopped:
     if gone is not None and gone.is_set():
-        return QueryStopped("the query was stopped: nobody waits for the answer any more")
+        return QueryStopped("the query was stopped: the client has disconnected")
     return QueryStopped(
         f"the query was stopped: it reached its time limit of {request.time_s:g} s", "--time-limit allows more"
     )

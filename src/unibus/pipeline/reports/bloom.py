@@ -1,7 +1,7 @@
-"""Asks the bloom filters of a Parquet file whether a text can be in a column, so that most of it is never read.
+"""Checks the bloom filters of a Parquet file: whether a text can be in a column, so that most row groups are not read.
 
-The filter is the split block one of the Parquet format, over XXH64. Only asking: whoever writes uses Arrow. A filter
-that is not there, or that this file does not understand, answers "perhaps".
+The filter is the split block bloom filter of the Parquet specification, over XXH64. Only reading: Arrow writes them. A
+filter that is missing, or in a form that is not known here, counts as "perhaps".
 """
 
 from typing import BinaryIO, Final
@@ -28,11 +28,11 @@ _SALTS: Final = (
 )
 _BLOCK_BYTES: Final = 32
 _INT_FIELD_1: Final = 0x15
-"""How the header begins: Thrift's compact form of an i32, which is the size of the filter."""
+"""The first byte of the header: an i32 in Thrift's compact protocol, which is the size of the filter."""
 
 
 def groups_that_may_hold(file: BinaryIO, metadata: pq.FileMetaData, column: str, text: str) -> list[int]:
-    """Row groups of a file where the column may have that value."""
+    """The row groups whose column may have that value."""
     place = _place(metadata, column)
     if place is None:
         return list(range(metadata.num_row_groups))
@@ -70,7 +70,7 @@ def _may_hold(file: BinaryIO, chunk: pq.ColumnChunkMetaData, hashed: int) -> boo
 
 
 def _size(data: bytes) -> int | None:
-    """Of the filter behind its header; None if this is no header that we know."""
+    """The size of the filter after the header; None for an unknown header."""
     if len(data) < 3 or data[0] != _INT_FIELD_1:
         return None
     number, shift = 0, 0

@@ -1,4 +1,4 @@
-"""`report channels`: what came, what was done and what failed, channel by channel, and how it was spread over time."""
+"""`report channels`: how many messages each channel received, completed and failed, and how that changed over time."""
 
 from typing import TYPE_CHECKING, Final
 

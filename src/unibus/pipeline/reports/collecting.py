@@ -1,9 +1,9 @@
-"""Rows out of Spark, as an answer has them.
+"""Collects rows from Spark as values of an answer.
 
-pyspark gives a moment as the clock of this machine shows it, without a zone, and by Connect also without telling which
-of the two hours it was when clocks went back. So no moment leaves Spark as one: Spark writes it as text before, in the
-zone of the session, which is UTC (session.py). Days and spans of time go the same way, since Python has no word for a
-month, nor for the year 10000.
+pyspark converts a timestamp to the local time of this machine, without a zone, and with Spark Connect it also loses
+which of the two hours it was when clocks were set back. So Spark casts every timestamp to text before, in the zone of
+the session, which is UTC (session.py). Dates and intervals are cast too: Python has no type for a month, nor for the
+year 10000.
 """
 
 from collections.abc import Iterable
@@ -33,37 +33,37 @@ _AS_TEXT: Final = (TimestampType, TimestampNTZType, DateType, YearMonthIntervalT
 
 
 def collected(frame: "DataFrame") -> list[list[Value]]:
-    """Instants come with their zone, UTC; timestamps without a zone stay without one, and as they are."""
+    """Instants are given in UTC; a timestamp without a zone stays without one."""
     kinds = [field.dataType for field in frame.schema.fields]
-    return [_told_all(row, kinds) for row in _sent(frame, kinds).collect()]
+    return [_values_of(row, kinds) for row in _cast(frame, kinds).collect()]
 
 
-def _sent(frame: "DataFrame", kinds: list[DataType]) -> "DataFrame":
-    changed = {number: _sent_as(kind) for number, kind in enumerate(kinds) if _sent_as(kind) != kind}
+def _cast(frame: "DataFrame", kinds: list[DataType]) -> "DataFrame":
+    changed = {number: _cast_type(kind) for number, kind in enumerate(kinds) if _cast_type(kind) != kind}
     if not changed:
         return frame
-    names = [f"c{number}" for number in range(len(kinds))]  # Those of a SELECT may be there twice.
+    names = [f"c{number}" for number in range(len(kinds))]  # A SELECT may have two columns of one name.
     columns = [F.col(name) for name in names]
     for number, kind in changed.items():
         columns[number] = columns[number].cast(kind)
     return frame.toDF(*names).select(*columns)
 
 
-def _sent_as(kind: DataType) -> DataType:
-    """The type that a value leaves Spark with."""
+def _cast_type(kind: DataType) -> DataType:
+    """The type in which Spark gives a value to Python."""
     if isinstance(kind, _AS_TEXT):
         return StringType()
     if isinstance(kind, ArrayType):
-        return ArrayType(_sent_as(kind.elementType), kind.containsNull)
+        return ArrayType(_cast_type(kind.elementType), kind.containsNull)
     if isinstance(kind, MapType):
-        return MapType(_sent_as(kind.keyType), _sent_as(kind.valueType), kind.valueContainsNull)
+        return MapType(_cast_type(kind.keyType), _cast_type(kind.valueType), kind.valueContainsNull)
     if isinstance(kind, StructType):
-        return StructType([StructField(each.name, _sent_as(each.dataType), each.nullable) for each in kind.fields])
+        return StructType([StructField(each.name, _cast_type(each.dataType), each.nullable) for each in kind.fields])
     return kind
 
 
-def _told(value: Any, kind: DataType) -> Value:
-    """A value that came, by the type that it had in Spark."""
+def _value_of(value: Any, kind: DataType) -> Value:
+    """The value for the answer; `kind` is its type in Spark before the cast."""
     if value is None:
         return None
     if isinstance(kind, TimestampType):
@@ -71,16 +71,16 @@ def _told(value: Any, kind: DataType) -> Value:
     if isinstance(kind, TimestampNTZType):
         return _iso(value)
     if isinstance(kind, ArrayType):
-        return [_told(each, kind.elementType) for each in value]
+        return [_value_of(each, kind.elementType) for each in value]
     if isinstance(kind, MapType):
-        return {str(_told(key, kind.keyType)): _told(each, kind.valueType) for key, each in value.items()}
+        return {str(_value_of(key, kind.keyType)): _value_of(each, kind.valueType) for key, each in value.items()}
     if isinstance(kind, StructType):
-        return dict(zip(unique(kind.names), _told_all(value, [each.dataType for each in kind.fields]), strict=True))
+        return dict(zip(unique(kind.names), _values_of(value, [each.dataType for each in kind.fields]), strict=True))
     return plain(value)
 
 
-def _told_all(values: Iterable[Any], kinds: list[DataType]) -> list[Value]:
-    return [_told(value, kind) for value, kind in zip(values, kinds, strict=True)]
+def _values_of(values: Iterable[Any], kinds: list[DataType]) -> list[Value]:
+    return [_value_of(value, kind) for value, kind in zip(values, kinds, strict=True)]
 
 
 def _iso(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`report consumers`: who worked on what, how much of it failed, how long it took, and what they have in hand now."""
+"""`report consumers`: what each consumer has completed and failed, how long it took, and what it has in flight."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ COLUMNS: Final = [
     Column("consumer"),
     Column("completed", "count", "done"),
     Column("dead_lettered", "count", "dead"),
-    Column("in_hand", "count", "in hand"),
+    Column("in_hand", "count", "in flight"),
     Column("deliveries", "number", "tries", spare=True),
     Column("work_mean_us", "us", "work mean"),
     Column("work_max_us", "us", "work max", spare=True),
@@ -35,13 +35,13 @@ def consumers(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> An
     found = collected(ordered.limit(request.limit + 1))
     answer = Answer(COLUMNS, found[: request.limit], more=len(found) > request.limit)
     if found:
-        answer.notes = ["work is from the first delivery to the end, with all that came between"]
+        answer.notes = ["work is the time from the first delivery to the end, including redeliveries"]
     return answer
 
 
 def worked(rows: "DataFrame") -> "DataFrame":
-    """One row per channel and consumer, of messages that a consumer has settled or has in hand. Whoever receives
-    without a consumer has no name, and counts nevertheless."""
+    """One row per channel and consumer, of messages that a consumer has settled or has in flight. Receivers without a
+    name count as one consumer, whose name is null."""
     named = F.when(F.col("consumer") != "", F.col("consumer"))
     took = F.unix_micros("last_at") - F.unix_micros("first_delivered_at")
     done = (~F.col("open")) & F.col("first_delivered_at").isNotNull()

@@ -1,4 +1,4 @@
-"""`report failures`: what failed where, by reason and signature, how often, since when, and when most of it."""
+"""`report failures`: failed messages by channel, reason and signature: how many, since when, and how many over time."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -53,7 +53,7 @@ def grouped(rows: "DataFrame", period: Period) -> "DataFrame":
 
 
 def _plot(rows: "DataFrame", period: Period) -> Plot:
-    """One bar an hour, or as many hours as it takes to keep them few."""
+    """One bar per hour, or per several hours if there would be too many."""
     found = rows.agg(period.sums("hour", F.col("n")).alias("n")).collect()[0]["n"]
     starts = [moment(period.from_us + each * period.piece_us) for each in range(period.pieces)]
     hours = period.piece_us // HOUR_US

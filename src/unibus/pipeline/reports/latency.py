@@ -1,6 +1,6 @@
-"""`report latency`: how long completed messages took, out of histograms.
+"""`report latency`: how long completed messages took, from histograms.
 
-Percentiles of a histogram are right within the width of a bucket, and a histogram can be added up over any time. The
+A percentile of a histogram is exact within the width of a bucket, and histograms of any periods can be added. The
 maximum and the mean are exact.
 """
 
@@ -33,7 +33,7 @@ COLUMNS: Final = [
     Column("distribution", "series", spare=True),
 ]
 ERROR: Final = math.sqrt(upper_us(20) / lower_us(20)) - 1
-"""A percentile is given as the middle of its bucket, by ratio: it is wrong by so much at most."""
+"""A percentile is the geometric middle of its bucket: this is its largest relative error."""
 
 Counts = list[tuple[int, int]]
 
@@ -45,7 +45,9 @@ def latency(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> Answ
     if found:
         total = _added(_counts(row["total"]) for row in found)
         answer.plots = [_plot(total)]
-        answer.notes = [f"percentiles are out of a histogram, and right within {ERROR:.0%}; max and mean are exact"]
+        answer.notes = [
+            f"percentiles are from a histogram, with an error of at most {ERROR:.0%}; max and mean are exact"
+        ]
     return answer
 
 
@@ -76,7 +78,7 @@ def _row(row: "Row") -> list[Value]:
 
 
 def quantile(counts: Counts, share: float, top: int | None) -> float | None:
-    """Never beyond the longest that there was."""
+    """At most the maximum."""
     found = quantile_us(counts, share)
     return found if found is None or top is None else min(found, float(top))
 
@@ -94,7 +96,7 @@ def _added(many: Iterable[Counts]) -> Counts:
 
 
 def _doublings(counts: Counts) -> tuple[list[int], list[Value]]:
-    """The buckets of each doubling in one, without those before the first and after the last that has any."""
+    """Counts by power of two, from the first to the last that is not empty."""
     by_double: dict[int, int] = {}
     for bucket, n in counts:
         double = math.floor(math.log2(max(lower_us(bucket), 1.0)) + 1e-9)

@@ -1,4 +1,4 @@
-"""What all reports share: which channels, since when, and how a period is cut into pieces that can be drawn."""
+"""Shared by all reports: the filter by channel and time, and a period cut into equal pieces for a chart."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,13 +23,13 @@ def moment(us: int) -> datetime:
 
 
 def like(pattern: str) -> str:
-    """A pattern with * and ? as SQL has it."""
+    """A pattern with * and ? as a pattern of SQL's LIKE."""
     escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return escaped.replace("*", "%").replace("?", "_")
 
 
 def chosen(rows: "DataFrame", request: ReportRequest, when: str, unit: str = "minute") -> "DataFrame":
-    """Rows of the channels and the time that were asked for. Time counts by the whole unit of the column."""
+    """The rows of the requested channels and time. The time is truncated to the unit of the column."""
     if request.channel is not None:
         rows = rows.where(F.col("channel").like(like(request.channel)))
     if request.since_us is not None:
@@ -39,7 +39,7 @@ def chosen(rows: "DataFrame", request: ReportRequest, when: str, unit: str = "mi
 
 @dataclass(frozen=True)
 class Period:
-    """From the first moment to the last one, in PIECES of the same length."""
+    """From the first to the last timestamp, in at most PIECES pieces of the same length."""
 
     from_us: int
     to_us: int
@@ -47,7 +47,7 @@ class Period:
 
     @staticmethod
     def of(rows: "DataFrame", when: str, unit_us: int) -> "Period | None":
-        """Of what is there. None where there is nothing."""
+        """The period that the rows cover. None without rows."""
         found = rows.agg(F.unix_micros(F.min(when)), F.unix_micros(F.max(when))).collect()[0]
         if found[0] is None:
             return None
@@ -65,12 +65,12 @@ class Period:
         return (self.to_us - self.from_us) / 1e6
 
     def number(self, when: str) -> "Column":
-        """In which piece a row is."""
+        """The number of the piece that a row belongs to."""
         passed = F.unix_micros(F.col(when)) - F.lit(self.from_us)
         return F.floor(passed / F.lit(self.piece_us)).cast("int")
 
     def sums(self, when: str, amount: "Column") -> "Column":
-        """The amount by pieces, as an array: one number each, so that grouping stays of fixed width."""
+        """An array with the sum of each piece: aggregation then needs no second grouping."""
         number = self.number(when)
         return F.array(*[F.sum(F.when(number == each, amount).otherwise(0)) for each in range(self.pieces)])
 

@@ -1,4 +1,4 @@
-"""What can be asked, and what comes back, as it goes through the socket of a server. Without Spark and Arrow."""
+"""Requests and replies as they are sent through the socket of a server. Without Spark and Arrow."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ SQL_TIME_S: Final = 60.0
 
 
 class ReportRequest(msgspec.Struct, frozen=True):
-    """`question` is a name of `asking.QUESTIONS`, "sql" or "trace"; the rest is what those take."""
+    """`question` is a name of `asking.QUESTIONS`, or "trace"; the others are its options."""
 
     question: str
     since_us: int | None = None
@@ -26,7 +26,7 @@ class ReportRequest(msgspec.Struct, frozen=True):
 
 
 class FoundEvents(msgspec.Struct):
-    """The events of an id, in the order of time. `by` is the column that has it, "" if none does."""
+    """The events of an id, ordered by time. `by` is the column that has the id, "" if none has."""
 
     id: str
     by: str
@@ -36,7 +36,7 @@ class FoundEvents(msgspec.Struct):
 
 
 class ReportRefusal(msgspec.Struct, frozen=True):
-    """An error of ours on its way."""
+    """An error of unibus in a reply."""
 
     kind: str
     what: str
@@ -51,7 +51,7 @@ class ReportRefusal(msgspec.Struct, frozen=True):
 
 
 def _kinds(kind: type[BusError]) -> dict[str, type[BusError]]:
-    """All errors of ours, by their names."""
+    """All error classes of unibus by name."""
     found = {kind.__name__: kind}
     for each in kind.__subclasses__():
         found |= _kinds(each)
@@ -59,7 +59,7 @@ def _kinds(kind: type[BusError]) -> dict[str, type[BusError]]:
 
 
 class Reply(msgspec.Struct):
-    """One of the three."""
+    """Exactly one of the three is set."""
 
     answer: Answer | None = None
     found: FoundEvents | None = None

@@ -1,4 +1,4 @@
-"""The history behind a lake, opened for as long as somebody reads it."""
+"""Opens the sources of a lake, and closes them after use."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def opened_sources(lake: "Lake", keep_damaged: bool = False) -> Iterator[list[EventSource]]:
-    """Those that the lake was made from; none where it remembers none. See `open_sources` for `keep_damaged`."""
+    """The sources of the last run; none for a new lake. See `open_sources` for `keep_damaged`."""
     places = lake.sources()
     sources = open_sources(places, keep_damaged) if places else []
     try:

@@ -1,4 +1,4 @@
-"""A SELECT of the user's, over the tables of the lake. What it may be is in sql_text.py, errors in sql_errors.py."""
+"""A SELECT of the user over the tables of the lake. sql_text.py decides which are allowed."""
 
 import re
 from typing import TYPE_CHECKING, Final
@@ -25,7 +25,7 @@ _HARM: Final = re.compile(rf"^[\s:+|-]*ScriptTransformation|\b(?:{'|'.join((*JAV
 _NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
 
 
-# What is wrong with a query is told once, by us, and not as a page of JSON on the error stream.
+# We report a wrong query in one line; pyspark would also log a page of JSON.
 PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
@@ -41,7 +41,7 @@ def sql(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> Answer:
 
 
 def register(spark: "SparkSession", lake: "Lake", names: set[str]) -> None:
-    """Views of what a query speaks of, as it is now: each of them takes a moment."""
+    """Create views of the tables that a query names, and only of those: each takes some time."""
     for name in names & TABLES.keys():
         lake.view(spark, name).createOrReplaceTempView(name)
     if not names & HISTORY.keys():
@@ -56,13 +56,13 @@ def columns_of(frame: "DataFrame") -> list[Column]:
 
 
 def _kind(dtype: str) -> Kind:
-    if dtype == "timestamp":  # One without a zone is no instant.
+    if dtype == "timestamp":  # Not timestamp_ntz: without a zone it is not an instant.
         return "instant"
     return "number" if dtype in _NUMBERS or dtype.startswith("decimal") else "text"
 
 
 def _check_plan(frame: "DataFrame") -> None:
-    """Once more, by what Spark has understood. Only where the plan is at hand, and before anything is run."""
+    """A second check, of the plan that Spark made from the text, before it runs. Spark Connect does not show it."""
     java = getattr(frame, "_jdf", None)
     if java is not None and _HARM.search(java.queryExecution().analyzed().toString()):
-        raise QueryInvalid("a query only reads: it calls no Java, opens no files and starts no programs", ABOUT_TABLES)
+        raise QueryInvalid("a query may only read tables: no calls of Java, no files, no programs", ABOUT_TABLES)

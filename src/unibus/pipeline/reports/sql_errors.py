@@ -1,6 +1,4 @@
-"""What Spark says of a wrong query, or of a file that is gone or damaged, in one line that a person can use. Its own
-texts fill a screen.
-"""
+"""Turns an error of Spark about a wrong query, or about a missing or damaged file, into one line with a hint."""
 
 import difflib
 import os
@@ -25,29 +23,29 @@ _FILE: Final = re.compile(
     r" (\S.*?)\.\s+(?:File does not exist\b.*?)?SQLSTATE",
     re.DOTALL,
 )
-_RESTORE: Final = "restore it, or `unibus pipeline rebuild`"
+_RESTORE: Final = "restore it, or run `unibus pipeline rebuild`"
 
 
 def in_words(error: Exception, tables: Iterable[str], lake: str, is_query: bool = True) -> BusError | None:
-    """None for what is not Spark's. `lake` is its folder: what is not in there is a source of it."""
+    """None for an error that is not Spark's. `lake` is its folder: a file outside of it belongs to a source."""
     text = str(error)
     if found := _FILE.search(text):
         return _lost(found[1], lake)
-    java = getattr(error, "java_exception", None)  # One that pyspark has no name for.
+    java = getattr(error, "java_exception", None)  # An exception of Java that pyspark has no class for.
     if java is not None:
         text = java.toString()
     elif not isinstance(error, PySparkException):
         return None
     if not is_query:
-        return JobFailed(f"Spark could not answer: {first_line(_CLASS.sub('', text)) or first_line(text)}", _LOG)
+        return JobFailed(f"the Spark job failed: {first_line(_CLASS.sub('', text)) or first_line(text)}", _LOG)
     return _of_query(error, tables) if isinstance(error, PySparkException) else of_java(text)
 
 
-_LOG: Final = "UNIBUS_SPARK_LOG=FILE keeps what Spark has to say"
+_LOG: Final = "UNIBUS_SPARK_LOG=FILE writes the log of Spark to a file"
 
 
 def _lost(named: str, lake: str) -> BusError:
-    """A file that was read before, and cannot be now."""
+    """A file that Spark cannot read."""
     path = unquote(urlsplit(named).path) if named.startswith("file:") else named
     how = "is damaged" if os.path.exists(path) else "is missing"
     if path.startswith(os.path.join(lake, "")):
@@ -65,23 +63,23 @@ def _of_query(error: PySparkException, tables: Iterable[str]) -> BusError:
     if condition.startswith("UNRESOLVED_ROUTINE"):
         return QueryInvalid(f"there is no function {_name(given.get('routineName', ''))!r}", _FUNCTIONS)
     if condition.startswith("PARSE_SYNTAX_ERROR"):
-        return QueryInvalid(f"this is no SQL: the mistake is at or near {given.get('error', '?')}", _SYNTAX)
+        return QueryInvalid(f"syntax error in the SQL at or near {given.get('error', '?')}", _SYNTAX)
     if condition.startswith("OPERATION_CANCELED"):
         return QueryStopped("the query was stopped", "")
     return QueryInvalid(first_line(str(error)) or type(error).__name__, "")
 
 
 def of_java(text: str) -> BusError:
-    """An exception of Java, which begins with the name of its class."""
+    """An exception of Java, without the name of its class at the beginning."""
     return QueryInvalid(first_line(_CLASS.sub("", text)) or first_line(text), "")
 
 
 _FUNCTIONS: Final = "functions are those of Spark SQL"
-_SYNTAX: Final = "the language is that of Spark SQL; names with signs in them stand in `backquotes`"
+_SYNTAX: Final = "the language is Spark SQL; put names with special characters in `backquotes`"
 
 
 def first_line(text: str) -> str:
-    """Of what Spark says: without its codes, without what comes after the sentence."""
+    """The first line of an error of Spark, without its codes."""
     line = next((each.strip() for each in text.splitlines() if each.strip()), "")
     line = _STATE.sub("", _CONDITION.sub("", line))
     return line if len(line) <= TEXT_MAX else f"{line[:TEXT_MAX]}…"
@@ -100,6 +98,6 @@ def _no_column(name: str, proposal: str) -> QueryInvalid:
 
 
 def _name(quoted: str) -> str:
-    """`a`.`b` as people write it."""
+    """`a`.`b` as a.b."""
     found = _NAMES.findall(quoted)
     return ".".join(found) if found else quoted

@@ -1,13 +1,15 @@
-"""Whether a text is a SELECT that only reads the tables it was shown. Spark's SQL can do more than that in one SELECT.
+"""Checks that a text is a SELECT that only reads the given tables. A SELECT of Spark SQL can do much more.
 
-It can start programs (TRANSFORM … USING 'rm'), call any static method of Java (reflect), read any file as a table
-(csv.`/etc/passwd`), have one opened by a function (a schema for from_xml, a DTD that a text for xpath names), and look
-into the environment (${env:…}). Tables that are files and the environment are switched off by settings, see HARMLESS;
-the others are refused here, by their words, before Spark sees the text. The words are found as Spark's own lexer would
-find them, and forms that would make this uncertain are refused as well. What is left is put in brackets behind
-SELECT * FROM, where nothing but a query can stand.
+    TRANSFORM … USING 'rm'          starts a program                        rejected here
+    reflect(…)                      calls any static method of Java         rejected here
+    from_xml(…), xpath(…)           open files that a schema or DTD names   rejected here
+    csv.`/etc/passwd`               reads any file as a table               switched off by a setting, see HARMLESS
+    ${env:…}                        reads the environment                   switched off by a setting, see HARMLESS
 
-No Spark here, so that a wrong text is answered without starting it.
+The words are found before Spark gets the text, with the same tokens as Spark's own lexer; forms that would make this
+uncertain are rejected too. The text is then put in brackets after SELECT * FROM, where only a query is valid.
+
+No Spark here, so that a wrong text is rejected without starting it.
 """
 
 import re
@@ -21,10 +23,10 @@ ABOUT_TABLES: Final = "SELECT … FROM messages; `unibus pipeline sql --help` na
 HARMLESS: Final[dict[str, str]] = {
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
-    "spark.sql.ansi.doubleQuotedIdentifiers": "false",  # Else "reflect" were a name, and here it is a text.
-    "spark.sql.debug.maxToStringFields": "1000000",  # What is looked for in a plan is not to be left out of it.
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",  # Otherwise "reflect" is a name for Spark, and a text here.
+    "spark.sql.debug.maxToStringFields": "1000000",  # A long plan must not be shortened: sql.py searches it.
 }
-"""Settings of a session that answers SELECTs of others."""
+"""Settings of a session that runs SELECTs of a user."""
 
 JAVA: Final = ("reflect", "java_method", "try_reflect")
 OPENING: Final = (
@@ -32,7 +34,7 @@ OPENING: Final = (
     *("xpath_boolean", "xpath_double", "xpath_float", "xpath_int"),
     *("xpath_long", "xpath_number", "xpath_short", "xpath_string"),
 )
-"""Functions that open what an option, or the text that they read, names: files, and addresses too."""
+"""Functions that open a file or a URL that their options or their input name."""
 _CALLS: Final = frozenset({*JAVA, *OPENING, "identifier"})
 _TOKEN: Final = re.compile(
     r"""
@@ -55,8 +57,8 @@ class SqlToken(NamedTuple):
 
     @property
     def plain(self) -> str:
-        """As Spark compares names: without quotes and case. It knows its keywords by their capitals, and there are
-        small letters beyond a to z that have one of A to Z: USıNG is USING."""
+        """As Spark compares names: without quotes and case. Spark compares keywords in upper case, and some characters
+        outside of a to z have an upper case in A to Z: USıNG is USING."""
         return self.text.strip("`").upper().lower()
 
 
@@ -68,16 +70,16 @@ def tokens(sql: str) -> Iterator[SqlToken]:
 
 
 def wrapped(sql: str, limit: int) -> str:
-    """The query that is asked for it: at most `limit` rows. QueryInvalid for what is no SELECT."""
+    """The query that is run: at most `limit` rows. QueryInvalid if the text is not a SELECT."""
     found = list(tokens(sql))
     while found and found[-1].text == ";":
         sql = sql[: found.pop().at]
     if not found:
-        raise QueryInvalid("there is no query", ABOUT_TABLES)
+        raise QueryInvalid("the query is empty", ABOUT_TABLES)
     if found[0].plain not in BEGINNINGS:
-        raise QueryInvalid(f"only a SELECT is answered, not {found[0].text.upper()[:40]}", ABOUT_TABLES)
+        raise QueryInvalid(f"only a SELECT is allowed, not {found[0].text.upper()[:40]}", ABOUT_TABLES)
     _check(found)
-    # On lines of its own: the text may end with a comment.
+    # On lines of their own: the text may end with a comment.
     return f"SELECT * FROM (\n{sql}\n) LIMIT {limit}"
 
 
@@ -85,17 +87,17 @@ def _check(found: list[SqlToken]) -> None:
     for at, token in enumerate(found):
         following = found[at + 1].text if at + 1 < len(found) else ""
         if token.kind == "sign" and token.text == ";":
-            raise QueryInvalid("one query at a time, without a ; in it", "ask the next one with the next call")
+            raise QueryInvalid("a text with ; has more than one query", "run one query per call")
         if token.kind == "comment":
-            raise QueryInvalid("comments and hints of the form /* … */ are not taken", "-- begins a comment")
-        if token.kind == "address":  # Spark would take it for a name, and the -- of one for no comment.
-            raise QueryInvalid(":// does not belong there", "a text stands in 'quotes'")
+            raise QueryInvalid("comments and hints of the form /* … */ are not allowed", "-- begins a comment")
+        if token.kind == "address":  # Spark reads a URL as one name, and a -- inside of it not as a comment.
+            raise QueryInvalid(":// is not allowed outside of a text", "put a text in 'quotes'")
         if token.kind == "sign" and token.text in "$'\"`":
-            raise QueryInvalid(f"{token.text} does not belong there", "is a text not closed?")
+            raise QueryInvalid(f"unexpected {token.text}", "is a quote missing?")
         if token.kind in ("word", "quoted") and token.plain in _CALLS:
-            why = "it opens files" if token.plain in OPENING else "a query only reads"
+            why = "it opens files" if token.plain in OPENING else "a query may only read tables"
             raise QueryInvalid(f"{token.plain} is not allowed: {why}", ABOUT_TABLES)
         if token.kind == "word" and token.plain == "using" and following != "(":
             raise QueryInvalid(
-                "USING without a list of columns is not allowed: a query starts no programs", ABOUT_TABLES
+                "USING without a list of columns is not allowed: a query may not start programs", ABOUT_TABLES
             )

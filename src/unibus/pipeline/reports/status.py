@@ -1,7 +1,7 @@
-"""How a lake stands: how far behind it is, what its last batches did, how large it is. Without Spark.
+"""The status of a lake: how far it is behind its sources, its last batches, and its size. Without Spark.
 
-Lag in seconds is the age of the first event that the lake does not have. It counts what the sources have: how far a
-capture is behind its bus tells `unibus capture`.
+The lag in seconds is the age of the first event that the lake does not have, but its source has. `unibus capture
+--status` shows how far a capture is behind its bus.
 """
 
 import time
@@ -32,7 +32,7 @@ class DomainLag(msgspec.Struct):
     seconds_behind: float
     error: str = ""
     set_aside: bool = False
-    """Runs leave it out, because of the error, until it is repaired."""
+    """Runs leave the source out because of the error, until it is repaired."""
 
 
 class TableSize(msgspec.Struct):
@@ -90,12 +90,12 @@ def _lag(source: EventSource, before: Sequence[HistoryRange]) -> DomainLag:
 
 
 def _is_of(span: HistoryRange, source: EventSource) -> bool:
-    """By the place, where the source is damaged so that its domain is not known."""
+    """Compared by place if the source is so damaged that its domain is unknown."""
     return span.domain == source.domain if source.domain else span.place == source.where
 
 
 def _first_us(source: EventSource, after: int, last: int) -> int | None:
-    """When the first event behind a position happened."""
+    """The time of the first event after a position."""
     for piece in source.pieces(after, last):
         few = EventPiece(piece.first, min(piece.last, piece.first + 999), 0, 0, piece.path)
         for batch in source.read(few, ("seq", "ts")):

@@ -1,4 +1,4 @@
-"""Stops what Spark does for a question: when its time is over, or when nobody waits for the answer any more."""
+"""Cancels the Spark jobs of a request: when its time is over, or when its client has disconnected."""
 
 import contextlib
 import threading
@@ -15,7 +15,7 @@ LOOK_AGAIN_S: Final = 0.25
 
 @contextlib.contextmanager
 def stopping(spark: "SparkSession", seconds: float | None, gone: threading.Event | None) -> Iterator[threading.Event]:
-    """For the jobs of this thread, until the block is left. The event that comes is set when they were stopped."""
+    """Watches over the jobs of this thread inside the block. The yielded event is set when they were cancelled."""
     stopped, done = threading.Event(), threading.Event()
     if seconds is None and gone is None:
         yield stopped
@@ -27,7 +27,7 @@ def stopping(spark: "SparkSession", seconds: float | None, gone: threading.Event
             while not done.wait(_patience_s(ends_s)):
                 if (gone is not None and gone.is_set()) or (ends_s is not None and time.monotonic() >= ends_s):
                     stopped.set()
-                    cancel()  # Again and again: a job that has not begun yet is not stopped.
+                    cancel()  # Repeatedly: a job that has not started yet ignores it.
 
         stopper = threading.Thread(target=watch, name="stopper", daemon=True)
         stopper.start()
@@ -45,11 +45,11 @@ def _patience_s(ends_s: float | None) -> float:
 
 @contextlib.contextmanager
 def _named(spark: "SparkSession") -> Iterator[Callable[[], object]]:
-    """Jobs of this thread get a name; what comes is how all of that name are cancelled."""
+    """Give the jobs of this thread a name. Yields a function that cancels all jobs of that name."""
     name = f"unibus-{uuid.uuid4().hex}"
-    context = getattr(spark, "_sc", None)  # None by Connect, which knows tags instead of groups.
+    context = getattr(spark, "_sc", None)  # None with Spark Connect, which has tags instead of groups.
     if context is not None:
-        context.setJobGroup(name, "a question", interruptOnCancel=True)
+        context.setJobGroup(name, "a report", interruptOnCancel=True)
         yield lambda: context.cancelJobGroup(name)
         return
     spark.addTag(name)

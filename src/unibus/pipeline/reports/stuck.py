@@ -1,8 +1,8 @@
-"""`report stuck`: messages that somebody ought to have dealt with, the oldest first, and what each of them waits for.
+"""`report stuck`: messages that should have been processed, the oldest first, and what each of them waits for.
 
-Ages are as of the last event of the message's own domain that the lake has, not of now: the lake does not know what has
-happened since, and a domain whose capture is behind has no later events, whatever the others have. The message of that
-event may be removed by now; then its minute counts, which is kept apart from messages.
+An age is counted up to the last event of the message's own domain in the lake, not up to now: the lake does not know
+what happened since, and the capture of one domain may be further behind than that of another. If retention has removed
+the message of that last event, the table `channel_minute` still has its minute.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -36,9 +36,9 @@ COLUMNS: Final = [
 _TAKEN: Final = ("domain", "channel", "sequence", "message_id", "state", "reason", "delivery_count", "consumer")
 _MOMENTS: Final = {"enqueued_at": "enqueued_us", "last_at": "touched_us"}
 _NOW: Final = "now_us"
-"""Of the domain of a message."""
+"""The last event of the domain of a message."""
 _WHY: Final = {
-    "active": "nobody has received it",
+    "active": "it was never received",
     "deferred": "it was deferred",
     "locked": "a consumer has it",
     "scheduled": "its time has come, and it was not activated",
@@ -46,7 +46,7 @@ _WHY: Final = {
 
 
 def stuck(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> Answer:
-    """`since_us`: only those to which nothing has happened since then."""
+    """`since_us`: only messages without an event since then."""
     messages = lake.view(spark, "messages")
     last = last_us(messages, lake.view(spark, "channel_minute"))
     if not last:
@@ -64,7 +64,7 @@ def stuck(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> Answer
 
 
 def last_us(messages: "DataFrame", minutes: "DataFrame") -> dict[str, int]:
-    """When the last event was that the lake has of each domain."""
+    """The time of the last event of each domain in the lake."""
     moments = messages.select("domain", F.col("last_at").alias("at")).unionAll(minutes.select("domain", "minute"))
     found = moments.groupBy("domain").agg(F.unix_micros(F.max("at")).alias("us")).collect()
     return {row["domain"]: row["us"] for row in found if row["us"] is not None}
@@ -73,12 +73,12 @@ def last_us(messages: "DataFrame", minutes: "DataFrame") -> dict[str, int]:
 def _as_of(last: dict[str, int]) -> str:
     first, latest = (f"{moment(us):%Y-%m-%d %H:%M:%S}" for us in (min(last.values()), max(last.values())))
     if len(last) == 1:
-        return f"as of the last event that the lake has: {latest} UTC"
-    return f"as of the last event that the lake has of each domain: {first} to {latest} UTC"
+        return f"as of the last event in the lake: {latest} UTC"
+    return f"as of the last event of each domain in the lake: {first} to {latest} UTC"
 
 
 def waiting(messages: "DataFrame", request: ReportRequest, last: dict[str, int]) -> "DataFrame":
-    """Open, and neither due later nor delivered under a lock that has not ended, with the time of its domain."""
+    """Open messages, without those that are scheduled for later or whose lock has not ended."""
     known = F.create_map(*[F.lit(value) for pair in last.items() for value in pair])
     rows = messages.where("open").withColumn(_NOW, known[F.col("domain")].cast("long"))
     rows = rows.where(F.col("due_at").isNull() | (F.unix_micros("due_at") <= F.col(_NOW)))
@@ -108,12 +108,12 @@ def _row(row: "Row") -> list[Value]:
 
 def why(row: "Row") -> str:
     if row["channel"].endswith(SUB_QUEUE):
-        return "a dead letter waits for an operator"
+        return "dead-lettered: it waits for an operator"
     if row["state"] == "locked":
         return "its lock has ended, and it was not returned"
     if row["state"] == "active" and row["delivery_count"]:
         reason = f" ({row['reason']})" if row["reason"] else ""
-        return f"it came back{reason} and waits again"
+        return f"it was returned{reason} and not received again"
     return _WHY.get(row["state"], row["state"] or "")
 
 

@@ -1,7 +1,7 @@
-"""One message on its way, over channels and domains, out of the segments: without Spark, so that it is there at once.
+"""The path of one message over channels and domains, from the segments: without Spark, so that it starts at once.
 
-The bloom filters of the segments tell where a message id can be; only there rows are read. Correlation ids and trace
-ids have no filter: their columns are read, and nothing else, until the rows are known.
+The bloom filters of the segments say which row groups may have a message id; only those are read. Correlation ids and
+trace ids have no filter: only their columns are read, until the rows are known.
 """
 
 import os
@@ -24,11 +24,11 @@ from unibus.pipeline.reports.request import FoundEvents
 MESSAGE: Final = "message_id"
 WIDER: Final = ("correlation_id", "trace_id")
 EVENTS_MAX: Final = 100_000
-"""Beyond that it is no way of a message any more, but a load."""
+"""More than this is not the path of one message; it would only fill the memory."""
 
 
 def find_events(sources: Sequence[EventSource], wanted: str) -> FoundEvents:
-    """By message id; where there is none, by correlation id or trace id, whichever has it."""
+    """By message id; if no event has it, by correlation id or trace id."""
     reading = Reading(wanted)
     for columns in ((MESSAGE,), WIDER):
         events = reading.events(sources, columns)
@@ -39,14 +39,14 @@ def find_events(sources: Sequence[EventSource], wanted: str) -> FoundEvents:
 
 
 class Reading:
-    """Looks for one id. Files are read by several threads: Arrow does its work outside of the interpreter."""
+    """Searches for one id. Several threads read files: Arrow releases the GIL."""
 
     def __init__(self, wanted: str) -> None:
         self.unread: set[str] = set()
         self._wanted = wanted
 
     def _pieces(self, source: EventSource) -> list[EventPiece]:
-        """A source that is damaged hides only what is in it, and is named."""
+        """A damaged source is skipped, and named in `unread`."""
         try:
             return source.pieces(source.first() - 1, source.last()) if source.last() else []
         except (CaptureDamaged, StoreDamaged):
@@ -69,7 +69,7 @@ class Reading:
         return sorted(found, key=lambda each: (each.ts, each.domain, each.seq))[:EVENTS_MAX]
 
     def _tried(self, piece: EventPiece, columns: Sequence[str]) -> pa.Table:
-        """A segment that is damaged hides what is in it, and not all the rest."""
+        """A damaged segment is skipped, and named in `unread`."""
         assert piece.path is not None
         try:
             return self._rows(piece.path, columns)
@@ -104,7 +104,7 @@ class Reading:
 
 
 def events_of(table: pa.Table) -> list[Event]:
-    """Rows as history has them."""
+    """Rows as events of the history."""
     if not table.num_rows:
         return []
     names = [name for name in Event.__struct_fields__ if name in table.schema.names]

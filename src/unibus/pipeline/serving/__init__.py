@@ -1,1 +1,1 @@
-"""A warm Spark that answers: the server, its door for our own command line, and who asks there."""
+"""`unibus pipeline serve`: a running Spark that answers reports; its socket protocol, and the client of it."""

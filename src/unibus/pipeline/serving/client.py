@@ -1,6 +1,6 @@
-"""Asks a server that `unibus pipeline serve` has started, where there is one.
+"""The client of a server that `unibus pipeline serve` has started.
 
-No Spark and no Arrow here: whoever asks a server has its answer before those would be imported.
+No Spark and no Arrow here: a server answers before they would be imported.
 """
 
 import os
@@ -19,8 +19,8 @@ CONNECT_PATIENCE_S: Final = 2.0
 
 
 class ServingAddress(msgspec.Struct, frozen=True):
-    """serve.json. `connect` is for pyspark, with its token; `lake` is the folder that is served: the file goes along
-    when a lake is copied, and the server does not."""
+    """serve.json. `connect` is the address for pyspark, with its token. `lake` is the folder that is served: a copy of
+    the lake has a copy of the file, which must not be used."""
 
     pid: int
     socket: str
@@ -30,8 +30,7 @@ class ServingAddress(msgspec.Struct, frozen=True):
 
 
 def address_of(lake: Path) -> ServingAddress | None:
-    """Of the server that was started for the lake last; whether it is still there shows when it is asked. None for
-    the address of another lake's server."""
+    """Of the last server of the lake, which may have ended since. None if the file belongs to another lake."""
     try:
         found = msgspec.json.decode((lake / ADDRESS).read_bytes(), type=ServingAddress)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -40,7 +39,7 @@ def address_of(lake: Path) -> ServingAddress | None:
 
 
 def ask(lake: Path, request: ReportRequest) -> Reply | None:
-    """None where no server runs, or where it ends before it has answered. What it refuses is in the reply."""
+    """None if no server runs, or if it ends before it answers. An error of the server is in the reply."""
     address = address_of(lake)
     if address is None or not hasattr(socket, "AF_UNIX"):
         return None
@@ -49,7 +48,7 @@ def ask(lake: Path, request: ReportRequest) -> Reply | None:
         try:
             line.connect(address.socket)
         except OSError:
-            return None  # It was killed, and could not clean up.
+            return None  # It was killed, and left its files.
         line.settimeout(ANSWER_PATIENCE_S)
         try:
             line.sendall(msgspec.json.encode(request) + b"\n")
@@ -57,7 +56,7 @@ def ask(lake: Path, request: ReportRequest) -> Reply | None:
                 data = file.readline()
         except TimeoutError as error:
             what = f"the server has not answered for {ANSWER_PATIENCE_S:g} s"
-            raise StoreUnavailable(what, "stop it, and start it anew") from error
+            raise StoreUnavailable(what, "stop it, and start it again") from error
         except OSError:
             return None
     return _decoded(data) if data.endswith(b"\n") else None
@@ -67,7 +66,7 @@ def _decoded(data: bytes) -> Reply:
     try:
         return msgspec.json.decode(data, type=Reply)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise StoreUnavailable("the server is of another version", "stop it, and start it anew") from error
+        raise StoreUnavailable("the server has another version of unibus", "stop it, and start it again") from error
 
 
 def is_alive(address: ServingAddress) -> bool:

@@ -1,12 +1,14 @@
-"""The door of `unibus pipeline serve` for our own command line: questions come in, answers go out, one JSON line each.
+"""The socket protocol of `unibus pipeline serve` for `unibus pipeline report`: one JSON line per request and per reply.
 
-It is a socket of the file system that only its owner may open. Where it is stands in `serve.json` in the lake's folder,
-which is also for its owner only, since it holds the token of the Connect server. A lock that ends with the process
-tells whether a server is there; what a killed one has left behind is taken over by the next, and does not bother
-clients.
+    report ── ReportRequest ──▶  LAKE/serve.sock  ──▶ answering(request, gone)
+           ◀── Reply ──────────
 
-Only questions that are known are answered, and what is no question is refused; nothing that comes in is run. Whoever
-answers is told when nobody waits for it any more.
+It is a Unix socket that only its owner may open. Its path is in `serve.json` in the folder of the lake, which only the
+owner may read too, since it holds the token of the Connect server. A file lock, which ends with the process, shows
+whether a server runs: the next server replaces the files of a killed one, and clients ignore them.
+
+Only known requests are answered; nothing that a client sends is executed. The event `gone` is set when the client
+disconnects before it has its reply.
 """
 
 import contextlib
@@ -30,15 +32,15 @@ from unibus.stores.files.owner import Owner
 SOCKET: Final = "serve.sock"
 REQUEST_BYTES_MAX: Final = 1 << 20
 PATH_BYTES_MAX: Final = 100
-"""Of the name of a socket: systems allow little more."""
+"""Of the path of a socket: the limit of operating systems is 104 to 108 bytes."""
 
 Answering = Callable[[ReportRequest, threading.Event], Reply]
-"""The event is set when whoever asked has gone."""
+"""The event is set when the client has disconnected."""
 
 
 @contextlib.contextmanager
 def open_door(lake: Path, connect: str, answering: Answering) -> Iterator[ServingAddress]:
-    """Questions are answered, by threads, until the block is left. StoreBusy if another server is there."""
+    """Answer requests, each in a thread, until the block is left. StoreBusy if another server runs."""
     owner = lock_door(lake)
     place = _place(lake)
     address = ServingAddress(os.getpid(), str(place), connect, os.path.realpath(lake))
@@ -62,19 +64,19 @@ def open_door(lake: Path, connect: str, answering: Answering) -> Iterator[Servin
 
 
 def lock_door(lake: Path) -> Owner:
-    """StoreBusy where a server is at work. The lock ends with the process that has it, however that ends."""
+    """StoreBusy if a server runs. The lock ends with its process, even if that is killed."""
     try:
         return Owner(str(lake / "serve"))
     except StoreBusy as error:
         raise StoreBusy(
-            f"a server for {lake} is there already: {error.holder}",
-            "`unibus pipeline report` asks it; stop it first to start another",
+            f"a server for {lake} already runs: {error.holder}",
+            "`unibus pipeline report` uses it; stop it to start another",
             error.holder,
         ) from None
 
 
 def _place(lake: Path) -> Path:
-    """In the lake's folder, unless its name is too long for a socket."""
+    """In the folder of the lake, unless that path is too long for a socket."""
     place = (lake / SOCKET).absolute()
     if len(os.fsencode(place)) <= PATH_BYTES_MAX:
         return place
@@ -94,14 +96,14 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
     def __init__(self, place: str, answering: Answering) -> None:
         self.answering = answering
-        before = os.umask(0o177)  # From its first moment on it is for its owner only.
+        before = os.umask(0o177)  # Only the owner may connect, from the moment it exists.
         try:
             super().__init__(place, _Asked)
         finally:
             os.umask(before)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is no news."""
+        """A client that disconnects is not an error."""
 
 
 class _Asked(socketserver.StreamRequestHandler):
@@ -118,14 +120,14 @@ class _Asked(socketserver.StreamRequestHandler):
             request = msgspec.json.decode(line, type=ReportRequest)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return Reply(
-                refusal=ReportRefusal.of(DecodeError(f"this is no question: {error}", "is the client as new?"))
+                refusal=ReportRefusal.of(DecodeError(f"not a request: {error}", "has the client the same version?"))
             )
         return self.server.answering(request, gone)
 
 
 @contextlib.contextmanager
 def _watched(line: socket.socket) -> Iterator[threading.Event]:
-    """The event is set when the other end of the line is closed before the block is left."""
+    """The event is set when the client closes the connection before the block is left."""
     gone = threading.Event()
     woken, waking = socket.socketpair()
 
@@ -148,7 +150,7 @@ def _watched(line: socket.socket) -> Iterator[threading.Event]:
 
 
 def _is_closed(line: socket.socket) -> bool:
-    """Else the next question is there already."""
+    """False if the client has only sent its next request already."""
     try:
         return not line.recv(1, socket.MSG_PEEK)
     except OSError:

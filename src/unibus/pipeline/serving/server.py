@@ -1,9 +1,9 @@
-"""A warm Spark that answers: through a door for our own command line, and as a Spark Connect server for everybody
-else's.
+"""A running Spark that answers: requests of `unibus pipeline` through a socket, and any pyspark program as a Spark
+Connect server.
 
-Both are in one process and one Java machine, on this computer only, and each asks who comes: the door is a file that
-only its owner may open, the Connect server wants a token that stands in a file of the same kind. Whoever has the token
-can do with Spark what the owner can; the door answers the known questions and nothing else.
+Both are in one process with one JVM, and reachable from this machine only. Access is restricted: only the owner may
+open the socket, and the Connect server requires a token, which is in a file that only the owner may read. A client with
+the token can do with Spark what the owner can; the socket answers only known requests.
 """
 
 import contextlib
@@ -31,21 +31,22 @@ if TYPE_CHECKING:
     from unibus.pipeline.lake import Lake
 
 AT_ONCE: Final = 4
-"""Questions that are answered at the same time; more of them wait."""
+"""Requests that are answered at the same time; further ones wait."""
 
 KEPT: Final = 64
 KEPT_ROWS: Final = 1_000
-"""Answers that are kept until the next batch, unless they are large."""
+"""Answers of at most so many rows are cached until the next batch."""
 
 HOST: Final = "127.0.0.1"
 _PLUGIN: Final = "org.apache.spark.sql.connect.SparkConnectPlugin"
 
 
 class Answers:
-    """Answers questions about one lake, by sessions of its own: what one question sets up disturbs no other."""
+    """Answers requests about one lake, each with a session of its own: the settings and views of one do not affect
+    another."""
 
     def __init__(self, spark: "SparkSession", lake: "Lake", lost: threading.Event | None = None) -> None:
-        """`lost` is set when Spark has ended, and no question can be answered any more."""
+        """`lost` is set when Spark has ended, and no request can be answered any more."""
         self._lake = lake
         self._lost = lost or threading.Event()
         self._kept: dict[ReportRequest, tuple[int, Answer]] = {}
@@ -54,7 +55,7 @@ class Answers:
             self._sessions.put(spark.newSession())
 
     def __call__(self, request: ReportRequest, gone: threading.Event | None = None) -> Reply:
-        """Never raises: whoever asks gets the error. Spark stops to work on it once they are `gone`."""
+        """Never raises: the error is in the reply. The jobs are cancelled when `gone` is set."""
         try:
             if request.question == "trace":
                 return Reply(found=self._found(request.text))
@@ -70,7 +71,7 @@ class Answers:
             )
 
     def _answer(self, request: ReportRequest, gone: threading.Event | None) -> Answer:
-        """The same question again has the same answer until the next batch."""
+        """From the cache, if there was no batch since."""
         version = self._lake.version("batches")
         kept = self._kept.get(request)
         if kept is not None and kept[0] == version:
@@ -84,8 +85,8 @@ class Answers:
         return found
 
     def warm(self) -> None:
-        """Answer each report once, so that the first client need not wait until Spark has loaded and compiled what it
-        needs for them. A report that fails does so again for the client that asks for it."""
+        """Run each report once, so that the first client need not wait until Spark has loaded and compiled its classes.
+        A report that fails here fails again for the client that requests it."""
         for name in REPORTS:
             self(ReportRequest(name, limit=REPORT_ROWS))
         self(ReportRequest("sql", text="SELECT count(*) FROM batches"))
@@ -104,7 +105,7 @@ class Answers:
 
 
 def serving_session(port: int, master: str | None = None) -> "tuple[SparkSession, str]":
-    """A session whose machine is a Connect server too, and the address of that, with its token."""
+    """A session whose JVM is a Connect server too, and the address of that server with its token."""
     check_free(port)
     token = secrets.token_urlsafe(24)
     settings = {
@@ -112,28 +113,27 @@ def serving_session(port: int, master: str | None = None) -> "tuple[SparkSession
         "spark.connect.grpc.binding.address": HOST,
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.authenticate.token": token,
-        "spark.scheduler.mode": "FAIR",  # A question is not to wait for the end of a batch.
+        "spark.scheduler.mode": "FAIR",  # A report must not wait for the end of a batch.
     }
-    # By this name, since pyspark trusts it with a token without encryption.
+    # As "localhost": for any other name pyspark refuses to send a token without TLS.
     return open_session(master or LOCAL, settings=settings), f"sc://localhost:{port}/;token={token}"
 
 
 def check_free(port: int) -> None:
-    """Spark would say it in a page of text."""
+    """StoreBusy of one line instead of a page of Java."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind((HOST, port))
         except OSError as error:
-            raise StoreBusy(f"port {port} is taken: {error.strerror}", "--port names another") from error
+            raise StoreBusy(f"port {port} cannot be used: {error.strerror}", "choose another with --port") from error
 
 
 @contextlib.contextmanager
 def answering(
     folder: Path, lake: "Lake", spark: "SparkSession", connect: str, lost: threading.Event | None = None
 ) -> Iterator[ServingAddress]:
-    """The socket is open until the block is left. It is opened, and the address written, when Spark is warm: the first
-    question is answered as quickly as the next."""
+    """Answer requests on the socket until the block is left. It is opened, and its address written, after `warm`."""
     answers = Answers(spark, lake, lost)
     answers.warm()
     with open_door(folder, connect, answers) as address:

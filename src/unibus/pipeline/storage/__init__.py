@@ -1,1 +1,1 @@
-"""The tables of a lake and their files."""
+"""The tables of a lake: their columns, their Parquet files, and their Delta logs."""

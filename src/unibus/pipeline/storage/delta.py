@@ -1,14 +1,15 @@
-"""Delta tables through delta-rs: which files a table has, and one commit that takes some away and adds others.
+"""Delta tables through delta-rs: which files a table has, and commits that remove some files and add others.
 
-Whoever has rows writes files first, into the folder of the table and under names that nobody had before. Nothing counts
-until a commit names it, so what an ended attempt leaves behind is only in the way of nobody, until vacuum. A commit of
-a batch carries the number of the batch as an application transaction: whoever comes again sees that it is done.
+    write files (unique names, fsync)  ──▶  commit (names them, with the batch number)  ──▶  settle (fsync of the log)
 
-Files are on the disk before a commit names them. The log, which delta-rs writes without waiting for the disk, is after
-`settle`: the driver asks for it where something else is about to rely on a commit.
+Rows are written to new files in the folder of the table first. A file is part of the table only when a commit names it,
+so files of an interrupted attempt do no harm, and vacuum deletes them. The commit of a batch carries the number of the
+batch as an application transaction: a second attempt sees that the table has it.
 
-delta-rs refuses a commit over a table that another one has changed in the same way meanwhile. Within a lake there is
-one writer at a time all the same (lake.py).
+Files are synced before a commit names them. delta-rs does not sync its log: `settle` does, before anything relies on
+the commit.
+
+delta-rs rejects a commit that conflicts with a concurrent one. Still, a lake has one writer at a time (lake.py).
 """
 
 import contextlib
@@ -57,22 +58,22 @@ _SETTINGS: Final = {
 }
 _LOG_ENDS: Final = (".json", ".checkpoint.parquet")
 _UNSURE: Final = 8
-"""More versions than an ended process can have left unsettled: a batch makes one, perhaps after adding columns."""
+"""More versions than an interrupted process can leave unsettled: a batch adds one, or two if it adds columns."""
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""Old parts of the log go by `settle`: delta-rs would remove them before what stands for them is on the disk."""
+"""`settle` removes old parts of the log: delta-rs would do so before the checkpoint that replaces them is synced."""
 _COMMIT: Final = re.compile(r"\d{20}\.json")
 _CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 
 
 class DeltaFolder:
-    """One table. Keeps what it has read of the log, and looks for more at `refresh`."""
+    """One table. Caches the log that it has read; `refresh` reads newer commits."""
 
     def __init__(self, path: str, table: LakeTable) -> None:
         self.path = path
         self.table = table
         self._delta: DeltaTable | None = None
         self._settled = -1
-        """The last version whose log is known to be on the disk."""
+        """The last version whose log is known to be synced."""
 
     def exists(self) -> bool:
         return self.refresh() is not None
@@ -87,19 +88,19 @@ class DeltaFolder:
             self._delta = None
         except DeltaError as error:
             raise LakeIncomplete(
-                f"{self.path} cannot be read: {error}", "after a loss of power `unibus pipeline run --once` mends it"
+                f"{self.path} cannot be read: {error}", "after a power cut, `unibus pipeline run --once` repairs it"
             ) from error
         return self._delta
 
     def made(self) -> DeltaTable:
-        """The table, made if there is none, with every column of ours."""
+        """The table; created if it does not exist, with missing columns added."""
         delta = self.refresh()
         if delta is None:
             self._create()
             delta = self._delta = DeltaTable(self.path)
         known = {each.name for each in delta.schema().fields}
         unknown = sorted(known.difference(self.table.schema.names))
-        if unknown:  # Rows that are written again would lose them.
+        if unknown:  # Rows that we rewrite would lose its values.
             raise StoreVersion(f"{self.path} has a column {unknown[0]!r} of a newer version", "upgrade unibus")
         missing = [each for each in Schema.from_arrow(self.table.schema).fields if each.name not in known]
         if missing:
@@ -107,7 +108,7 @@ class DeltaFolder:
         return delta
 
     def _create(self) -> None:
-        """Beside, and then moved here: a log whose first file was lost could not be opened by anybody."""
+        """In a temporary folder that is then renamed: a log without its first file cannot be opened at all."""
         beside = DeltaFolder(f"{self.path}.new", self.table)
         shutil.rmtree(beside.path, ignore_errors=True)
         DeltaTable.create(
@@ -122,7 +123,7 @@ class DeltaFolder:
         os.rmdir(beside.path)
 
     def version(self) -> int:
-        """Changes with every commit; -1 where there is no table."""
+        """Changes with every commit; -1 if the table does not exist."""
         delta = self.refresh()
         return -1 if delta is None else delta.version()
 
@@ -132,7 +133,7 @@ class DeltaFolder:
         return 0 if delta is None else (delta.transaction_version(APP) or 0)
 
     def schema(self) -> pa.Schema:
-        """Our columns, then those that a newer version has added."""
+        """The columns of this version, then columns that a newer version has added."""
         delta = self.refresh()
         if delta is None:
             return self.table.schema
@@ -152,25 +153,25 @@ class DeltaFolder:
         return f"b{batch:08}-{uuid.uuid4().hex}.parquet"
 
     def read(self, files: Iterable[File], columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows with the columns of the table, null where a file is older than a column."""
+        """Rows with the columns of the table; null if a file is older than a column."""
         wanted = [each for each in self.table.stored() if columns is None or each.name in columns]
         found = [read_file(self.full_path(file), wanted) for file in files]
         return pa.concat_tables(found) if found else pa.schema(wanted).empty_table()
 
     def write(self, rows: pa.Table, batch: int, open_: bool | None = None) -> File:
-        """One file with these rows. It counts once `commit` adds it."""
+        """Write one file with these rows. `commit` makes it part of the table."""
         return write_file(self.path, self.new_name(batch), rows, self.table, open_)
 
     def misplaced(self) -> list[File]:
-        """Files of an earlier version, which lie beside the folders of their partitions."""
+        """Files of an earlier version, which are outside of the folders of their partitions."""
         return [each for each in self.files() if each.path != path_of(each.name, self.table, each.open)]
 
     def moved(self, file: File) -> File:
-        """The same file where it belongs. It counts once `commit` adds it; the old name stays for readers."""
+        """Link the file into the folder of its partition. `commit` makes it part of the table; readers use the old."""
         place = replace(file, path=path_of(file.name, self.table, file.open))
         made = self.full_path(place)
         make_folder(os.path.dirname(made))
-        with contextlib.suppress(FileNotFoundError):  # Of a compaction that was ended.
+        with contextlib.suppress(FileNotFoundError):  # Of an interrupted compaction.
             os.remove(made)
         try:
             os.link(self.full_path(file), made)
@@ -183,7 +184,7 @@ class DeltaFolder:
     def commit(
         self, adds: Sequence[File], removes: Sequence[File] = (), *, batch: int = 0, changed: bool = True
     ) -> None:
-        """All or nothing. Not `changed`: the same rows lie elsewhere, and whoever follows changes can skip it."""
+        """All or nothing. changed=False: the rows only moved to other files, so a change feed can skip the commit."""
         delta = self.made()
         for folder in sorted({os.path.dirname(self.full_path(each)) for each in adds}):
             sync_folder(folder)
@@ -207,8 +208,8 @@ class DeltaFolder:
         )
 
     def settle(self) -> None:
-        """All commits so far are on the disk, also those of a process that was ended. Then an old part of the log, that
-        a new checkpoint stands for, can go."""
+        """Sync all commits so far, including those of an interrupted process. Then remove the old part of the log that
+        a new checkpoint replaces."""
         delta = self.refresh()
         if delta is None or delta.version() == self._settled:
             return
@@ -226,9 +227,12 @@ class DeltaFolder:
         if any(os.path.exists(os.path.join(log, name)) for name in names if _CHECKPOINT.fullmatch(name)):
             delta.cleanup_metadata()
 
-    def mend(self) -> None:
-        """After a loss of power. A commit, or a checkpoint, that is half there was never settled, and nothing relies on
-        it: a commit becomes an empty one, a checkpoint is taken away. Only for whoever knows that this can be."""
+    def repair_log(self) -> None:
+        """After a power cut: replace a torn commit by an empty one, and delete a torn checkpoint.
+
+        A torn file was never settled, so nothing relies on it. Call it only after an interruption (`is_interrupted`):
+        in any other case a file that cannot be read is damage.
+        """
         log = os.path.join(self.path, LOG)
         names = sorted(os.listdir(log)) if os.path.isdir(log) else []
         commits = [os.path.join(log, name) for name in names if _COMMIT.fullmatch(name)]
@@ -243,8 +247,8 @@ class DeltaFolder:
         self._delta = None
 
     def vacuum(self, hours: int) -> list[str]:
-        """Remove files that no commit names any more, or never did, for that long. The commit that does without a file
-        is on the disk before the file goes."""
+        """Delete files that no version has named for that long. The commits are synced first: after a power cut, no
+        table may name a deleted file."""
         delta = self.refresh()
         if delta is None:
             return []
@@ -263,7 +267,7 @@ class DeltaFolder:
 
 
 def _is_commit(path: str) -> bool:
-    """Lines of JSON, down to the last; none at all is a commit too."""
+    """Whether every line is JSON; an empty file is a commit too."""
     with open(path, "rb") as file:
         data = file.read()
     try:
@@ -281,11 +285,11 @@ def _is_parquet(path: str) -> bool:
 
 
 def _stats(file: File, table: LakeTable) -> str:
-    bounds = {"minValues": _told(file.low, table), "maxValues": _told(file.high, table)}
+    bounds = {"minValues": _as_json(file.low, table), "maxValues": _as_json(file.high, table)}
     return json.dumps({"numRecords": file.rows, **bounds, "nullCount": {}})
 
 
-def _told(values: dict[str, int], table: LakeTable) -> dict[str, object]:
+def _as_json(values: dict[str, int], table: LakeTable) -> dict[str, object]:
     moments = {each.name for each in table.schema if pa.types.is_timestamp(each.type)}
     return {
         name: f"{START + value * MICROSECOND:%Y-%m-%dT%H:%M:%S.%fZ}" if name in moments else value
@@ -294,8 +298,8 @@ def _told(values: dict[str, int], table: LakeTable) -> dict[str, object]:
 
 
 def _file(row: dict[str, Any], partition: str) -> File:
-    told = {name: value for name, value in row.items() if isinstance(value, int | datetime.datetime)}
-    low = {name.removeprefix("min."): number(value) for name, value in told.items() if name.startswith("min.")}
-    high = {name.removeprefix("max."): number(value) for name, value in told.items() if name.startswith("max.")}
+    known = {name: value for name, value in row.items() if isinstance(value, int | datetime.datetime)}
+    low = {name.removeprefix("min."): number(value) for name, value in known.items() if name.startswith("min.")}
+    high = {name.removeprefix("max."): number(value) for name, value in known.items() if name.startswith("max.")}
     flag = row.get(f"partition.{partition}") if partition else None
     return File(row["path"], row["size_bytes"], row["num_records"] or 0, flag, low, high)

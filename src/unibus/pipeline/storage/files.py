@@ -1,4 +1,4 @@
-"""The Parquet files of tables, without Delta: executors write them too, and need nothing but Arrow for it."""
+"""The Parquet files of tables, without Delta: executors write them too, and need only Arrow."""
 
 import datetime
 import os
@@ -28,10 +28,10 @@ class File:
     size: int
     rows: int
     open: bool | None = None
-    """The value of the partition, where there is one."""
+    """The value of the partition; None for a table without partitions."""
     low: dict[str, int] = field(default_factory=dict)
     high: dict[str, int] = field(default_factory=dict)
-    """By column, of numbers and moments; moments in microseconds."""
+    """The smallest and largest values by column, for numbers and timestamps (in microseconds)."""
 
     @property
     def name(self) -> str:
@@ -40,8 +40,8 @@ class File:
 
 
 def path_of(name: str, table: LakeTable, open_: bool | None) -> str:
-    """Where a file of a table belongs. Delta's log has the value of the partition, but some readers, such as Polars,
-    take it from the path, as Hive wrote it."""
+    """The path of a file in its table. Delta's log has the value of the partition, but some readers, such as Polars,
+    read it from a path in the style of Hive."""
     return f"{table.partition}={partition_value(open_)}/{name}" if table.partition else name
 
 
@@ -50,7 +50,7 @@ def partition_value(open_: bool | None) -> str:
 
 
 def write_file(folder: str, name: str, rows: pa.Table, table: LakeTable, open_: bool | None = None) -> File:
-    """Anywhere, also on an executor: no commit is needed for it. On the disk when it returns, all but its name."""
+    """May run on an executor: it commits nothing. The data is synced, its entry in the folder is not."""
     place = path_of(name, table, open_)
     path = os.path.join(folder, place)
     make_folder(os.path.dirname(path))
@@ -72,7 +72,7 @@ def write_file(folder: str, name: str, rows: pa.Table, table: LakeTable, open_: 
 
 
 def sync(path: str) -> None:
-    """What was written to a file is on the disk after this; that it has its name is a matter of the folder."""
+    """Sync the data of a file. `sync_folder` syncs its name."""
     files = RealFiles()
     handle = files.open(path)
     try:
@@ -82,12 +82,12 @@ def sync(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Which names a folder has is on the disk after this."""
+    """Sync the entries of a folder."""
     RealFiles().sync_folder(path)
 
 
 def _bounds(footer: pq.FileMetaData) -> tuple[dict[str, int], dict[str, int]]:
-    """Of the numbers and moments of a file, for readers who skip files."""
+    """The smallest and largest numbers and timestamps of a file, so that readers can skip files."""
     low: dict[str, int] = {}
     high: dict[str, int] = {}
     for group in range(footer.num_row_groups):
@@ -101,7 +101,7 @@ def _bounds(footer: pq.FileMetaData) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def number(value: Any) -> int:
-    """A moment as microseconds."""
+    """A timestamp in microseconds; a number as it is."""
     return (value - START) // MICROSECOND if isinstance(value, datetime.datetime) else int(value)
 
 

@@ -1,7 +1,7 @@
-"""Buckets of a duration: four to each doubling, so a quantile read from them is wrong by less than a fifth.
+"""A histogram of durations with four buckets per power of two, so a quantile read from it is wrong by less than 20 %.
 
-Bucket b holds durations from 2^(b/4) up to 2^((b+1)/4) microseconds, bucket 0 also what is shorter. Sums of buckets
-over minutes, channels or batches are again such a histogram, which no list of quantiles is.
+Bucket b holds durations from 2^(b/4) up to 2^((b+1)/4) microseconds, bucket 0 also shorter ones. Histograms of several
+minutes, channels or batches can be added; quantiles could not.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 _STEPS = 4
 _ROUNDING = 1e-9
-"""A logarithm of a power of two may come out a little too small."""
+"""The computed logarithm of a power of two may be slightly too small."""
 
 
 def bucket_of(duration_us: int) -> int:
@@ -33,7 +33,7 @@ def upper_us(bucket: int) -> float:
 
 
 def quantile_us(counts: Iterable[tuple[int, int]], share: float) -> float | None:
-    """From (bucket, n): the middle, by ratio, of the bucket in which that share is reached. None without any."""
+    """From (bucket, n): the geometric middle of the bucket in which that share is reached. None if all are empty."""
     ordered = sorted((bucket, n) for bucket, n in counts if n > 0)
     wanted = share * sum(n for _bucket, n in ordered)
     for bucket, n in ordered:

@@ -1,8 +1,7 @@
-"""The tables of a lake: their columns, and how rows of one key become one row.
+"""The tables of a lake: their columns, and how rows with the same key are combined.
 
-Rows of an additive table are parts: several may have the same key, and whoever reads adds them up as `LakeTable.adds`
-says. That is what makes a batch cheap: it appends its own parts and looks at no older ones. Compaction adds up for
-good.
+An additive table may have several rows with the same key, and a reader combines them as `LakeTable.adds` says. So a
+batch is cheap: it appends its rows and reads no older ones. Compaction combines the rows on disk.
 
 To change a table: append columns that may be null. An older lake is read as if it had them (see delta.py).
 """
@@ -36,19 +35,19 @@ class LakeTable:
     name: str
     schema: pa.Schema
     adds: dict[str, str] = field(default_factory=dict)
-    """By column: sum, min or max. The others are the key. Empty: a row is what it is."""
+    """By column: sum, min or max. The other columns are the key. Empty: the table is not additive."""
     moment: str = ""
-    """The column that tells how old a row is."""
+    """The column with the age of a row, for retention; "" if rows are never removed."""
     partition: str = ""
     few: tuple[str, ...] = ()
-    """Columns that repeat themselves, so that a dictionary is worth its while."""
+    """Columns with few distinct values, which are stored with a dictionary."""
 
     @property
     def keys(self) -> list[str]:
         return [name for name in self.schema.names if name not in self.adds]
 
     def stored(self) -> pa.Schema:
-        """What is in the files: the partition is in their names only."""
+        """The columns in the files: the partition is only in their paths."""
         return pa.schema([each for each in self.schema if each.name != self.partition])
 
 
@@ -84,8 +83,8 @@ MESSAGES: Final = LakeTable(
     partition="open",
     few=(*_FEW, "size", "state", "outcome", "reason", "signature", "consumer", "delivery_count", "last_kind"),
 )
-"""One row per message. Closed: what its last event told, `outcome` is how it ended and `last_at` when. Open: where it
-stands, see jobs/opened.py; `due_at` is when its lock ends, or when it becomes visible."""
+"""One row per message. Closed: from its last event; `outcome` is how it ended and `last_at` when. Open: its current
+state, see jobs/open_messages.py; `due_at` is when its lock ends, or when it becomes visible."""
 
 CHANNEL_MINUTE: Final = LakeTable(
     "channel_minute",
@@ -96,7 +95,7 @@ CHANNEL_MINUTE: Final = LakeTable(
     moment="minute",
     few=(*_FEW, "minute", "kind", "kind_code"),
 )
-"""Every event is counted once. `bytes` are those of the messages that the events were about."""
+"""Every event is counted once. `bytes` is the size of the messages of these events."""
 
 LATENCY_HIST: Final = LakeTable(
     "latency_hist",
@@ -114,8 +113,8 @@ LATENCY_HIST: Final = LakeTable(
     moment="minute",
     few=(*_FEW, "minute", "outcome", "measure", "bucket"),
 )
-"""How long messages took that ended in this minute. `measure`: waiting (until first delivered), total. For buckets see
-histogram.py."""
+"""How long the messages took that ended in this minute. `measure`: waiting (until the first delivery), total. For
+buckets see histogram.py."""
 
 FAILURES: Final = LakeTable(
     "failures",
@@ -134,7 +133,7 @@ FAILURES: Final = LakeTable(
     moment="hour",
     few=(*_FEW, "kind", "reason", "signature", "hour"),
 )
-"""dead_lettered, expired, and returned: each attempt that came to nothing."""
+"""Events dead_lettered, expired and returned: each failed delivery, and each message that failed in the end."""
 
 TRACES: Final = LakeTable(
     "traces",
@@ -152,7 +151,7 @@ TRACES: Final = LakeTable(
     moment="last_at",
     few=(*_FEW, "id_kind", "events", "messages", "failed"),
 )
-"""Where the messages of one trace id, or of one correlation id, went. `id_kind`: trace, correlation."""
+"""The channels of the messages of one trace id, or of one correlation id. `id_kind`: trace, correlation."""
 
 CHANNELS: Final = LakeTable("channels", _columns(*_CHANNEL, ("first_batch", _NUMBER)), few=("domain",))
 
@@ -169,8 +168,8 @@ QUARANTINE: Final = LakeTable(
         ("batch", _NUMBER),
     ),
 )
-"""Ranges of history of which nothing was counted. `reason`: gap (the store forgot it), gone (no segment has it any
-more), missing, size, crc, unreadable, schema."""
+"""Ranges of history that were not counted. `reason`: gap (the store pruned it), gone (no segment has it any more),
+missing, size, crc, unreadable, schema."""
 
 BATCHES: Final = LakeTable(
     "batches",
@@ -185,7 +184,7 @@ BATCHES: Final = LakeTable(
     ),
     moment="at",
 )
-"""One row per batch, and the last table that a batch writes. `ranges` has every domain that the lake knows."""
+"""One row per batch; the last table that a batch commits. `ranges` has every domain of the lake."""
 
 TABLES: Final[dict[str, LakeTable]] = {
     each.name: each

@@ -1,21 +1,22 @@
-"""A store in the fewest words: what queues, topics, rules and sessions promise, without any thought of speed.
+"""A reference model of a store: the rules of queues, topics, subscriptions and sessions, written as simply as possible.
 
-Random tests run a real store beside this one and compare the two after every step. So it shares no rule with
-core/lifecycle: it looks through everything it has for every question, and works out what is due by trying all of it.
-Locks get the tokens that the real store drew, and a message is known by its text.
+Random tests run every operation on a real store and on this model, and compare the two after each step. So the model
+shares no code with core/lifecycle, and has no index: it scans all messages for every operation, and finds expired
+deadlines by looking at each of them. A lock has the token that the real store drew, and a message is identified by its
+text.
 
-    letters.py      a message, a session
-    rules.py        conditions and statements of a rule, with their meaning and their text in SQL
-    parts.py        an entity with its settings; what is sent
-    admission.py    what is refused: by a full entity, and by the target of a forward
-    boxes.py        where a message goes
-    deadlines.py    what time does to it
-    store.py        what can be asked for: `ModelStore`
+    messages.py     a message, a session
+    rules.py        conditions and statements of a rule: what they mean, and their text in SQL
+    parts.py        an entity with its settings; the arguments of a send
+    admission.py    what a full entity or the target of a forward rejects
+    queues.py       where a message is stored: fan-out, forwarding, dead-lettering
+    deadlines.py    what happens when a lock, a time-to-live or a delay ends
+    store.py        the operations of a store: `ModelStore`
 """
 
-from unibus.testing.model.boxes import HOPS_MAX, Boxes, ModelCopy
-from unibus.testing.model.letters import SECOND, Held, ModelMessage, Value
+from unibus.testing.model.messages import SECOND, Held, ModelMessage, Value
 from unibus.testing.model.parts import ModelQueue, ModelRules, ModelSend
+from unibus.testing.model.queues import HOPS_MAX, ModelCopy, ModelQueues
 from unibus.testing.model.rules import (
     DEFAULT,
     Adds,
@@ -47,7 +48,6 @@ __all__ = [
     "Adds",
     "Always",
     "Both",
-    "Boxes",
     "Compares",
     "Correlates",
     "Divides",
@@ -59,6 +59,7 @@ __all__ = [
     "ModelMessage",
     "ModelNot",
     "ModelQueue",
+    "ModelQueues",
     "ModelRule",
     "ModelRules",
     "ModelSend",

@@ -1,20 +1,20 @@
-"""What is refused: a send by a full entity, and a message by the target of a forward.
+"""Which messages are rejected: a send by a full entity, and a forward by its target.
 
-The target of a forward is asked as it would be for a send: `answer_of_target`. What it refuses is a dead letter of the
-entity that forwards; what its duplicate detection knows is dropped.
+The target of a forward applies the rules of a send: `answer_of_target`. A message that it rejects is dead-lettered by
+the entity that forwards it; a message that its duplicate detection knows is dropped.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from unibus.core.flow.deadletter import ENTITY_DISABLED, QUOTA_EXCEEDED
-from unibus.testing.model.letters import ModelMessage
+from unibus.testing.model.messages import ModelMessage
 from unibus.testing.model.parts import ModelQueue
 
 
 @dataclass
 class ModelAnswer:
-    """Of the target of a forward. `reason` is empty unless it refuses; it knows the message by `key` from now on."""
+    """Of the target of a forward. `reason` is empty unless it rejects the message; `key` enters its dedup window."""
 
     reason: str = ""
     is_duplicate: bool = False
@@ -22,56 +22,62 @@ class ModelAnswer:
 
 
 @dataclass
-class Room:
-    """How many messages each box had when a batch began, and how many its sends were granted.
+class ModelQuota:
+    """How many messages each queue held when a batch began, and how many the sends of the batch may add.
 
-    What the batch settles makes no room for what it sends, and a forward gets what the sends leave.
+    A message that the batch settles frees no place for a message that it sends. A forward gets the places that the
+    sends leave.
     """
 
     before: dict[str, int]
     granted: Counter[str] = field(default_factory=Counter)
 
-    def held(self, box: ModelQueue) -> int:
-        granted = self.granted[box.name]
-        return self.before.get(box.name, 0) + granted if granted else len(box.letters)
+    def held(self, queue: ModelQueue) -> int:
+        granted = self.granted[queue.name]
+        return self.before.get(queue.name, 0) + granted if granted else len(queue.messages)
 
-    def has_place(self, box: ModelQueue) -> bool:
-        """For a send, which is checked before anything has changed."""
-        return not box.rules.count_max or self.before.get(box.name, 0) + self.granted[box.name] < box.rules.count_max
+    def has_place(self, queue: ModelQueue) -> bool:
+        """For a send: checked before the first step of the batch changes anything."""
+        return (
+            not queue.rules.count_max
+            or self.before.get(queue.name, 0) + self.granted[queue.name] < queue.rules.count_max
+        )
 
 
-def room_of(boxes: dict[str, ModelQueue]) -> Room:
-    return Room({name: len(box.letters) for name, box in boxes.items()})
+def quota_of(queues: dict[str, ModelQueue]) -> ModelQuota:
+    return ModelQuota({name: len(queue.messages) for name, queue in queues.items()})
 
 
-def key_at_target(target: ModelQueue, letter: ModelMessage) -> str | None:
-    """The sender's own key, or the id where the target compares ids. The key of a message that was stored is read only
-    where the target compares ids."""
-    if letter.fresh and letter.key is not None:
-        return letter.key
-    return (letter.key or letter.id) if target.rules.knows_ids else None
+def key_at_target(target: ModelQueue, message: ModelMessage) -> str | None:
+    """The sender's dedup key, or the id if the target compares ids.
+
+    The dedup key of a message that was stored before counts only if the target compares ids.
+    """
+    if message.fresh and message.key is not None:
+        return message.key
+    return (message.key or message.id) if target.rules.knows_ids else None
 
 
 def answer_of_target(
-    target: ModelQueue, letter: ModelMessage, stores: list[ModelQueue], room: Room | None, now_ns: int
+    target: ModelQueue, message: ModelMessage, stores: list[ModelQueue], quota: ModelQuota | None, now_ns: int
 ) -> ModelAnswer:
-    """`stores` are the boxes that would store the message; `room` is that of the batch that is carried out."""
+    """`stores` are the queues that would store the message; `quota` is that of the batch that is applied."""
     if target.rules.is_dead:
         return ModelAnswer()
     if not target.rules.sends:
         return ModelAnswer(ENTITY_DISABLED)
-    key = key_at_target(target, letter)
-    if key is not None and target.name in letter.way and target.knows(key, now_ns):
+    key = key_at_target(target, message)
+    if key is not None and target.name in message.path and target.knows(key, now_ns):
         key = None  # A message is no duplicate of itself.
     if key is not None and target.knows(key, now_ns):
         return ModelAnswer(is_duplicate=True, key=key)
-    room = room or Room({})
+    quota = quota or ModelQuota({})
     adds: Counter[str] = Counter()
-    for box in stores:
-        if box.rules.count_max and room.held(box) + adds[box.name] >= box.rules.count_max:
+    for queue in stores:
+        if queue.rules.count_max and quota.held(queue) + adds[queue.name] >= queue.rules.count_max:
             return ModelAnswer(QUOTA_EXCEEDED)
-        adds[box.name] += 1
+        adds[queue.name] += 1
     for name, count in adds.items():
-        if room.granted[name]:
-            room.granted[name] += count
+        if quota.granted[name]:
+            quota.granted[name] += count
     return ModelAnswer(key=key)

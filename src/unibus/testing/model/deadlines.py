@@ -1,77 +1,80 @@
-"""What time does to the messages of the model: locks and sessions end, messages expire or become visible."""
+"""The deadlines of the model: locks and sessions end, messages expire or become visible."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from unibus.core.flow.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
-from unibus.testing.model.boxes import Boxes
-from unibus.testing.model.letters import ModelMessage
+from unibus.testing.model.messages import ModelMessage
 from unibus.testing.model.parts import ModelQueue
+from unibus.testing.model.queues import ModelQueues
 
 
-class TimedBoxes(Boxes):
-    """The boxes with their deadlines."""
+class TimedQueues(ModelQueues):
+    """All entities, with the deadlines of their messages and sessions."""
 
     def tick(self, now_ns: int) -> None:
-        """Do everything that is due, in the order of the instants at which it became due."""
+        """Run every deadline up to `now_ns`, the earliest first."""
         self.now_ns = now_ns
-        while due := [each for box in self.boxes.values() for each in self._deadlines(box) if 0 < each[0] <= now_ns]:
+        while due := [
+            each for queue in self.queues.values() for each in self._deadlines(queue) if 0 < each[0] <= now_ns
+        ]:
             first_ns = min([at_ns for at_ns, _ in due])
             at_once = [action for at_ns, action in due if at_ns == first_ns]
-            # The last one of several is still one of them, and so is what follows from one and was due before them.
+            # The last of several deadlines of one instant still has that tie, and so has a deadline that one of them
+            # created and that is earlier than they are.
             if first_ns > self._tie:
                 self._tie = first_ns if len(at_once) > 1 else 0
             at_once[0]()
         self._tie = 0
 
-    def _deadlines(self, box: ModelQueue) -> list[tuple[int, Callable[[], None]]]:
+    def _deadlines(self, queue: ModelQueue) -> list[tuple[int, Callable[[], None]]]:
         found: list[tuple[int, Callable[[], None]]] = []
-        for letter in box.letters.values():
-            by_session = box.rules.by_session and letter.session is not None and not box.rules.is_dead
-            if letter.state == "active":
-                found.append((letter.expires_ns, partial(self._expire, box, letter)))
-            elif letter.state == "scheduled":
-                found.append((letter.until_ns, partial(self._show, box, letter)))
-            elif letter.state == "locked" and not by_session:
-                found.append((letter.until_ns, partial(self._give_back, box, letter, 0)))
-        for session, held in box.sessions.items():
+        for message in queue.messages.values():
+            by_session = queue.rules.by_session and message.session is not None and not queue.rules.is_dead
+            if message.state == "active":
+                found.append((message.expires_ns, partial(self._expire, queue, message)))
+            elif message.state == "scheduled":
+                found.append((message.until_ns, partial(self._show, queue, message)))
+            elif message.state == "locked" and not by_session:
+                found.append((message.until_ns, partial(self._requeue, queue, message, 0)))
+        for session, held in queue.sessions.items():
             if held.token:
-                found.append((held.until_ns, partial(self._session_over, box, session)))
+                found.append((held.until_ns, partial(self._session_over, queue, session)))
         return found
 
-    def _expire(self, box: ModelQueue, letter: ModelMessage) -> None:
-        if box.rules.buries_expired and not box.rules.is_dead:
-            self._bury(box, letter, TTL_EXPIRED)
+    def _expire(self, queue: ModelQueue, message: ModelMessage) -> None:
+        if queue.rules.dead_letters_expired and not queue.rules.is_dead:
+            self._dead_letter(queue, message, TTL_EXPIRED)
         else:
-            del box.letters[letter.sequence]
+            del queue.messages[message.sequence]
 
-    def _show(self, box: ModelQueue, letter: ModelMessage) -> None:
-        if letter.delayed:
-            letter.state, letter.delayed = "active", False
+    def _show(self, queue: ModelQueue, message: ModelMessage) -> None:
+        if message.delayed:
+            message.state, message.delayed = "active", False
             return
-        if box.rules.is_topic or box.rules.forward_to:
-            ttl_ns = letter.expires_ns - letter.until_ns if letter.expires_ns else 0
-            self._arrive(box, replace(letter, state="active", until_ns=0), ttl_ns)
-            del box.letters[letter.sequence]
+        if queue.rules.is_topic or queue.rules.forward_to:
+            ttl_ns = message.expires_ns - message.until_ns if message.expires_ns else 0
+            self._arrive(queue, replace(message, state="active", until_ns=0), ttl_ns)
+            del queue.messages[message.sequence]
             return
-        del box.letters[letter.sequence]
-        letter.state, letter.sequence = "active", box.next_sequence()
-        self._place(box, letter)
+        del queue.messages[message.sequence]
+        message.state, message.sequence = "active", queue.next_sequence()
+        self._place(queue, message)
 
-    def _give_back(self, box: ModelQueue, letter: ModelMessage, delay_ns: int) -> None:
-        letter.token = b""
-        if letter.count >= box.rules.deliveries_max and not box.rules.is_dead:
-            self._bury(box, letter, MAX_DELIVERY_COUNT_EXCEEDED)
-        elif letter.deferred:
-            letter.state = "deferred"
+    def _requeue(self, queue: ModelQueue, message: ModelMessage, delay_ns: int) -> None:
+        message.token = b""
+        if message.count >= queue.rules.deliveries_max and not queue.rules.is_dead:
+            self._dead_letter(queue, message, MAX_DELIVERY_COUNT_EXCEEDED)
+        elif message.deferred:
+            message.state = "deferred"
         elif delay_ns:
-            letter.state, letter.delayed, letter.until_ns = "scheduled", True, self.now_ns + delay_ns
+            message.state, message.delayed, message.until_ns = "scheduled", True, self.now_ns + delay_ns
         else:
-            letter.state = "active"
+            message.state = "active"
 
-    def _session_over(self, box: ModelQueue, session: str) -> None:
-        box.sessions[session].token = b""
-        for letter in list(box.letters.values()):
-            if letter.state == "locked" and letter.session == session:
-                self._give_back(box, letter, 0)
+    def _session_over(self, queue: ModelQueue, session: str) -> None:
+        queue.sessions[session].token = b""
+        for message in list(queue.messages.values()):
+            if message.state == "locked" and message.session == session:
+                self._requeue(queue, message, 0)

@@ -1,17 +1,17 @@
-"""An entity of the model with its settings, and what is sent to it."""
+"""An entity of the model with its settings, and the arguments of a send."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from unibus.testing.model.letters import SECOND, Held, ModelMessage, Value
+from unibus.testing.model.messages import SECOND, Held, ModelMessage, Value
 from unibus.testing.model.rules import DEFAULT, ModelRule
 
 
 @dataclass(frozen=True)
 class ModelRules:
-    """The settings of a box, in nanoseconds where they are times; 0 is "none".
+    """The settings of an entity. Times are in nanoseconds; 0 is "none".
 
-    `rules` and `buries_unanswered` are a subscription's, `keeps` is a topic's.
+    `rules` and `dead_letters_unanswered` belong to subscriptions, `keeps` to topics.
     """
 
     lock_ns: int = 60 * SECOND
@@ -21,7 +21,7 @@ class ModelRules:
     knows_ids: bool = False
     by_priority: bool = True
     by_session: bool = False
-    buries_expired: bool = False
+    dead_letters_expired: bool = False
     is_topic: bool = False
     is_dead: bool = False
     forward_to: str = ""
@@ -30,7 +30,7 @@ class ModelRules:
     status: str = "active"
     keeps: bool = False
     rules: tuple[ModelRule, ...] = (DEFAULT,)
-    buries_unanswered: bool = True
+    dead_letters_unanswered: bool = True
 
     @property
     def sends(self) -> bool:
@@ -43,11 +43,13 @@ class ModelRules:
 
 @dataclass
 class ModelQueue:
+    """An entity of any kind: a queue, topic, subscription or dead-letter queue."""
+
     name: str
     rules: ModelRules
     sequence: int = 0
-    letters: dict[int, ModelMessage] = field(default_factory=dict)
-    marks: dict[str, int] = field(default_factory=dict)
+    messages: dict[int, ModelMessage] = field(default_factory=dict)
+    dedup_keys: dict[str, int] = field(default_factory=dict)
     sessions: dict[str, Held] = field(default_factory=dict)
 
     def next_sequence(self) -> int:
@@ -55,12 +57,12 @@ class ModelQueue:
         return self.sequence
 
     def knows(self, key: str, now_ns: int) -> bool:
-        return key in self.marks and self.marks[key] + self.rules.window_ns > now_ns
+        return key in self.dedup_keys and self.dedup_keys[key] + self.rules.window_ns > now_ns
 
 
 @dataclass(frozen=True)
 class ModelSend:
-    """What is sent: the arguments of a send. Without an `id` the text is it."""
+    """The arguments of a send. Without an `id`, the text is the id."""
 
     text: str
     priority: int = 50
@@ -72,7 +74,12 @@ class ModelSend:
     correlation: str | None = None
     id: str = ""
 
-    def letter(self) -> ModelMessage:
-        letter = ModelMessage(self.text, self.priority, self.session, 0, headers=dict(self.headers))
-        letter.correlation, letter.id, letter.key, letter.fresh = self.correlation, self.id or self.text, self.key, True
-        return letter
+    def message(self) -> ModelMessage:
+        message = ModelMessage(self.text, self.priority, self.session, 0, headers=dict(self.headers))
+        message.correlation, message.id, message.key, message.fresh = (
+            self.correlation,
+            self.id or self.text,
+            self.key,
+            True,
+        )
+        return message

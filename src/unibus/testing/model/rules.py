@@ -1,31 +1,31 @@
-"""Rules of a subscription: each condition and statement knows what it means, and its text in the language of filters.
+"""Rules of a subscription: each condition and statement has a meaning, and a text in the filter language.
 
-A condition is True, False or None (UNKNOWN), or raises NoAnswer. A rule takes a message only where it is True. This is
-a small part of the language, worked out by hand: it must not use the filters that it is compared with.
+A condition is True, False or None (UNKNOWN), or raises NoAnswer. A rule matches a message only if it is True. This is a
+small part of the language, evaluated independently: it must not use the filters that it is compared with.
 """
 
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from unibus.testing.model.letters import ModelMessage, Value
+from unibus.testing.model.messages import ModelMessage, Value
 
 
 class NoAnswer(Exception):
-    """A condition or a statement that cannot be worked out for this message."""
+    """A condition or a statement that cannot be evaluated for this message."""
 
 
 class ModelCondition(Protocol):
     @property
     def sql(self) -> str: ...
 
-    def verdict(self, letter: ModelMessage) -> bool | None: ...
+    def verdict(self, message: ModelMessage) -> bool | None: ...
 
 
 class ModelStatement(Protocol):
     @property
     def sql(self) -> str: ...
 
-    def changed(self, letter: ModelMessage) -> ModelMessage: ...
+    def changed(self, message: ModelMessage) -> ModelMessage: ...
 
 
 def literal(value: Value) -> str:
@@ -35,7 +35,7 @@ def literal(value: Value) -> str:
 
 
 def equal(one: Value, other: Value) -> bool | None:
-    """UNKNOWN for what is missing, and for a text beside a number."""
+    """UNKNOWN if a value is missing, or if a text is compared with a number."""
     if one is None or other is None or isinstance(one, str) != isinstance(other, str):
         return None
     return one == other
@@ -48,7 +48,7 @@ def equal(one: Value, other: Value) -> bool | None:
 class Always:
     sql = "1 = 1"
 
-    def verdict(self, letter: ModelMessage) -> bool | None:
+    def verdict(self, message: ModelMessage) -> bool | None:
         return True
 
 
@@ -56,13 +56,13 @@ class Always:
 class Never:
     sql = "1 = 2"
 
-    def verdict(self, letter: ModelMessage) -> bool | None:
+    def verdict(self, message: ModelMessage) -> bool | None:
         return False
 
 
 @dataclass(frozen=True)
 class Correlates:
-    """A correlation filter: all that is given has to be equal."""
+    """A correlation filter: every given value has to be equal."""
 
     correlation: str | None = None
     properties: tuple[tuple[str, Value], ...] = ()
@@ -72,9 +72,9 @@ class Correlates:
         own = [] if self.correlation is None else [f"sys.CorrelationId = {literal(self.correlation)}"]
         return " AND ".join([*own, *[f"{name} = {literal(value)}" for name, value in self.properties]])
 
-    def verdict(self, letter: ModelMessage) -> bool | None:
-        own = self.correlation is None or letter.correlation == self.correlation
-        return own and all(equal(letter.headers.get(name), value) is True for name, value in self.properties)
+    def verdict(self, message: ModelMessage) -> bool | None:
+        own = self.correlation is None or message.correlation == self.correlation
+        return own and all(equal(message.headers.get(name), value) is True for name, value in self.properties)
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class Compares:
     def sql(self) -> str:
         return f"{self.name} {self.sign} {literal(self.value)}"
 
-    def verdict(self, letter: ModelMessage) -> bool | None:
-        have = letter.headers.get(self.name)
+    def verdict(self, message: ModelMessage) -> bool | None:
+        have = message.headers.get(self.name)
         same = equal(have, self.value)
         if same is None or self.sign == "=":
             return same
@@ -109,13 +109,13 @@ class ModelIsNull:
     def sql(self) -> str:
         return f"{self.name} IS NULL"
 
-    def verdict(self, letter: ModelMessage) -> bool | None:
-        return letter.headers.get(self.name) is None
+    def verdict(self, message: ModelMessage) -> bool | None:
+        return message.headers.get(self.name) is None
 
 
 @dataclass(frozen=True)
 class Divides:
-    """`number` divided by a property is more than 1. There is no answer where the property is 0."""
+    """`number` divided by a property is more than 1. Raises NoAnswer if the property is 0."""
 
     number: int
     name: str
@@ -124,8 +124,8 @@ class Divides:
     def sql(self) -> str:
         return f"{self.number} / {self.name} > 1"
 
-    def verdict(self, letter: ModelMessage) -> bool | None:
-        found = quotient(self.number, letter.headers.get(self.name))
+    def verdict(self, message: ModelMessage) -> bool | None:
+        found = quotient(self.number, message.headers.get(self.name))
         return None if found is None else found > 1
 
 
@@ -137,8 +137,8 @@ class ModelNot:
     def sql(self) -> str:
         return f"NOT ({self.part.sql})"
 
-    def verdict(self, letter: ModelMessage) -> bool | None:
-        found = self.part.verdict(letter)
+    def verdict(self, message: ModelMessage) -> bool | None:
+        found = self.part.verdict(message)
         return None if found is None else not found
 
 
@@ -151,8 +151,8 @@ class Both:
     def sql(self) -> str:
         return f"({self.one.sql}) AND ({self.other.sql})"
 
-    def verdict(self, letter: ModelMessage) -> bool | None:
-        found = (self.one.verdict(letter), self.other.verdict(letter))
+    def verdict(self, message: ModelMessage) -> bool | None:
+        found = (self.one.verdict(message), self.other.verdict(message))
         return False if False in found else None if None in found else True
 
 
@@ -165,13 +165,13 @@ class ModelEither:
     def sql(self) -> str:
         return f"({self.one.sql}) OR ({self.other.sql})"
 
-    def verdict(self, letter: ModelMessage) -> bool | None:
-        found = (self.one.verdict(letter), self.other.verdict(letter))
+    def verdict(self, message: ModelMessage) -> bool | None:
+        found = (self.one.verdict(message), self.other.verdict(message))
         return True if True in found else None if None in found else False
 
 
 def quotient(number: int, divisor: Value) -> int | None:
-    """Of whole numbers from 0 on. NULL for what is missing or no number."""
+    """Of whole numbers from 0 on. NULL if the divisor is missing or not a number."""
     if not isinstance(divisor, int):
         return None
     if divisor == 0:
@@ -182,8 +182,8 @@ def quotient(number: int, divisor: Value) -> int | None:
 # Statements
 
 
-def with_header(letter: ModelMessage, name: str, value: Value) -> ModelMessage:
-    return replace(letter, headers={**letter.headers, name: value})
+def with_header(message: ModelMessage, name: str, value: Value) -> ModelMessage:
+    return replace(message, headers={**message.headers, name: value})
 
 
 @dataclass(frozen=True)
@@ -195,13 +195,13 @@ class Sets:
     def sql(self) -> str:
         return f"SET {self.name} = {literal(self.value)}"
 
-    def changed(self, letter: ModelMessage) -> ModelMessage:
-        return with_header(letter, self.name, self.value)
+    def changed(self, message: ModelMessage) -> ModelMessage:
+        return with_header(message, self.name, self.value)
 
 
 @dataclass(frozen=True)
 class Adds:
-    """One more than the property is. What is no number becomes NULL."""
+    """Adds 1 to the property. A value that is not a number becomes NULL."""
 
     name: str
 
@@ -209,14 +209,14 @@ class Adds:
     def sql(self) -> str:
         return f"SET {self.name} = {self.name} + 1"
 
-    def changed(self, letter: ModelMessage) -> ModelMessage:
-        have = letter.headers.get(self.name)
-        return with_header(letter, self.name, have + 1 if isinstance(have, int) else None)
+    def changed(self, message: ModelMessage) -> ModelMessage:
+        have = message.headers.get(self.name)
+        return with_header(message, self.name, have + 1 if isinstance(have, int) else None)
 
 
 @dataclass(frozen=True)
 class SetsQuotient:
-    """There is no answer where the divisor is 0."""
+    """Raises NoAnswer if the divisor is 0."""
 
     name: str
     number: int
@@ -226,8 +226,8 @@ class SetsQuotient:
     def sql(self) -> str:
         return f"SET {self.name} = {self.number} / {self.divisor}"
 
-    def changed(self, letter: ModelMessage) -> ModelMessage:
-        return with_header(letter, self.name, quotient(self.number, letter.headers.get(self.divisor)))
+    def changed(self, message: ModelMessage) -> ModelMessage:
+        return with_header(message, self.name, quotient(self.number, message.headers.get(self.divisor)))
 
 
 @dataclass(frozen=True)
@@ -238,8 +238,8 @@ class Removes:
     def sql(self) -> str:
         return f"REMOVE {self.name}"
 
-    def changed(self, letter: ModelMessage) -> ModelMessage:
-        return replace(letter, headers={name: value for name, value in letter.headers.items() if name != self.name})
+    def changed(self, message: ModelMessage) -> ModelMessage:
+        return replace(message, headers={name: value for name, value in message.headers.items() if name != self.name})
 
 
 @dataclass(frozen=True)
@@ -250,8 +250,8 @@ class SetsSession:
     def sql(self) -> str:
         return f"SET sys.SessionId = {literal(self.session)}"
 
-    def changed(self, letter: ModelMessage) -> ModelMessage:
-        return replace(letter, session=self.session)
+    def changed(self, message: ModelMessage) -> ModelMessage:
+        return replace(message, session=self.session)
 
 
 @dataclass(frozen=True)
@@ -262,24 +262,24 @@ class SetsCorrelation:
     def sql(self) -> str:
         return f"SET sys.CorrelationId = {literal(self.correlation)}"
 
-    def changed(self, letter: ModelMessage) -> ModelMessage:
-        return replace(letter, correlation=self.correlation)
+    def changed(self, message: ModelMessage) -> ModelMessage:
+        return replace(message, correlation=self.correlation)
 
 
 @dataclass(frozen=True)
 class ModelRule:
-    """A rule with statements changes the message that it takes; one without leaves it as it is."""
+    """A rule with statements changes the copy of the message that it matches; one without does not."""
 
     name: str
     condition: ModelCondition
     action: tuple[ModelStatement, ...] = ()
 
-    def takes(self, letter: ModelMessage) -> bool:
-        return self.condition.verdict(letter) is True
+    def takes(self, message: ModelMessage) -> bool:
+        return self.condition.verdict(message) is True
 
-    def changed(self, letter: ModelMessage) -> ModelMessage:
-        """As the action makes it. What it is known by does not change: neither its key, nor whether that is at hand."""
-        changed = replace(letter)
+    def changed(self, message: ModelMessage) -> ModelMessage:
+        """The copy that the action produces. The identity stays: its id, its dedup key, and whether it is `fresh`."""
+        changed = replace(message)
         for statement in self.action:
             changed = statement.changed(changed)
         return changed

@@ -12,12 +12,12 @@ Value: TypeAlias = str | int | None
 
 @dataclass
 class ModelMessage:
-    """One message in one box. `until_ns` is when it becomes visible or when its lock ends.
+    """One message in one queue. `until_ns` is when it becomes visible or when its lock ends.
 
-    `headers` is never changed, only replaced: copies share it. `tie` is the instant of several deadlines, where the
-    message was stored by one of them: which of them comes first is not promised. 0: it has its place.
-    `key` is the sender's dedup key. A message is `fresh`, and its key at hand, until it is stored. `way` are the boxes
-    that it has passed since.
+    `headers` is never changed, only replaced: copies share it. `tie` is not 0 if one of several deadlines of the same
+    instant stored the message: a store may run these in any order, so the sequence is not determined. `key` is the
+    sender's dedup key. A message is `fresh` until it is stored for the first time. `path` are the entities that it has
+    passed since then.
     """
 
     text: str
@@ -38,12 +38,12 @@ class ModelMessage:
     id: str = ""
     key: str | None = None
     fresh: bool = False
-    way: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
 
 
 @dataclass
 class Held:
-    """A session: the token of its receiver, until when, and its state."""
+    """A session: the token of its receiver, when that lock ends, and the session's state."""
 
     token: bytes = b""
     until_ns: int = 0
