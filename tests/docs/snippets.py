@@ -1,4 +1,4 @@
-"""Runs the code of one document: `python -W error -m tests.docs.snippets README.md`.
+"""Runs the code of documents: `python -W error -m tests.docs.snippets README.md docs/guide/sql.md`.
 
 All ```python blocks of a document are one program, run from top to bottom in one name space. They are compiled at the
 lines where they stand, so that a traceback points into the document. What a `print(…)  # -> text` prints has to be
@@ -11,25 +11,42 @@ A page with `<!-- server -->` has a server: `unibus serve` runs in its folder, o
 in the page's code, and ends with 0. There `curl`, `NAME=$(unibus …)` and variables of the shell are run too.
 
 All of it runs in a folder of its own, so that a page may write files, and leaves none behind.
+
+Each page, and on a page without a server its program and each command, runs in a fork of this process. It is as
+separate as a process that was started, and the interpreter and the modules of the package are loaded once for all:
+
+    runner ── page ─┬─ program
+                    ├─ command
+                    └─ command
+
+What went wrong is written to stderr, and to stdout as one line of JSON for each page.
 """
 
 import asyncio
+import atexit
 import contextlib
 import faulthandler
 import gc
+import importlib
+import json
 import logging
 import os
 import re
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import NamedTuple
+from typing import IO, NamedTuple, NoReturn
+
+from unibus.cli.main import Shell, app
 
 TIMEOUT_S = 120.0
 RUN = "<!-- run -->"
@@ -38,6 +55,8 @@ _FENCE = re.compile(r"^(```+)(\w*)\s*$")
 _PRINTS = re.compile(r"#\s*->\s?(.*)$")
 _ASSIGNED = re.compile(r"([A-Z]\w*)=(\$\(.*\)|\S*)")
 """Not `NAME=value command`, which sets the variable for that command only."""
+SHOWN = {"NO_COLOR": "1", "COLUMNS": "100"}
+"""The environment in which a page shows its commands. Rich reads it when it is imported, so it is set before."""
 _LISTENING = re.compile(r"http://localhost:(\d+)")
 _PORT = "localhost:5300"
 
@@ -176,11 +195,9 @@ def _run_session(lines: list[str], variables: dict[str, str] | None) -> Iterator
 
 
 def _run(command: str, words: list[str], variables: dict[str, str] | None) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", **(variables or {})}
     if variables is None:
-        return subprocess.run(
-            [sys.executable, "-W", "error", "-m", *words], capture_output=True, text=True, env=environment
-        )
+        return _run_forked(words)
+    environment = {**os.environ, **SHOWN, **variables}
     assigned = _ASSIGNED.fullmatch(command)
     script = f'unibus() {{ "{sys.executable}" -W error -m unibus "$@"; }}\n'
     script += f'printf %s "{assigned[2]}"' if assigned else command
@@ -189,6 +206,38 @@ def _run(command: str, words: list[str], variables: dict[str, str] | None) -> "s
         variables[assigned[1]] = done.stdout
         done.stdout = ""
     return done
+
+
+def _run_forked(words: list[str]) -> "subprocess.CompletedProcess[str]":
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+        child = os.fork()
+        if child == 0:
+            _become_command(words, out, errors)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        out.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(words, status, out.read(), errors.read())
+
+
+def _become_command(words: list[str], out: IO[str], errors: IO[str]) -> NoReturn:
+    """What `python -m unibus …` does from its first line to the end of the interpreter."""
+    _limit(TIMEOUT_S)
+    os.dup2(out.fileno(), 1)
+    os.dup2(errors.fileno(), 2)
+    sys.argv = words
+    status: object = 1
+    try:
+        app(prog_name=words[0])
+    except SystemExit as end:
+        status = end.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else int(status is not None))
 
 
 @contextlib.contextmanager
@@ -213,26 +262,62 @@ def server(failures: list[str]) -> Iterator[str]:
 
 def run_in_folder(path: Path) -> list[str]:
     failures: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        has_server = SERVER in path.read_text("utf-8")
-        with server(failures) if has_server else contextlib.nullcontext(_PORT) as address:
-            first, second = (run_console, run_python) if has_server else (run_python, run_console)
-            failures += first(path, address) + second(path, address)
+    folder = tempfile.mkdtemp()  # Not TemporaryDirectory: every fork that ends as a command does would remove it.
+    os.chdir(folder)
+    try:
+        if SERVER in path.read_text("utf-8"):
+            with server(failures) as address:
+                failures += run_console(path, address) + run_python(path, address)
+        else:  # The program may leave threads behind, and a process with threads must not fork.
+            failures += in_fork(partial(run_python, path, _PORT), TIMEOUT_S) + run_console(path, _PORT)
+    finally:
         os.chdir(path.parent)
+        shutil.rmtree(folder)
     return failures
 
 
-def main(names: list[str]) -> int:
-    faulthandler.dump_traceback_later(TIMEOUT_S, exit=True)
-    failures = [what for name in [Path(name).resolve() for name in names] for what in run_in_folder(name)]
-    for what in failures:
-        sys.stderr.write(what + "\n")
-    # Not sys.exit: a snippet that left a thread or a loop behind must not hold up the verdict.
-    sys.stderr.flush()
+def in_fork(call: Callable[[], list[str]], limit_s: float) -> list[str]:
+    """What `call` finds in a child process, whose threads, loops and open stores end with it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _limit(limit_s)
+        _report(call, writing)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as report:
+        text = report.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return json.loads(text) if text else [f"ended by signal or exit status {status} before its end"]
+
+
+def _limit(seconds: float) -> None:
+    """End this process when its time is over, and show where its threads are. A fork does not inherit the timer."""
+    faulthandler.register(signal.SIGALRM, chain=True)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _report(call: Callable[[], list[str]], writing: int) -> NoReturn:
+    try:
+        failures = call()
+    except BaseException:
+        failures = [traceback.format_exc()]
+    with open(writing, "w", encoding="utf-8") as report:
+        json.dump(failures, report)
     asyncio.set_event_loop(None)
-    os._exit(1 if failures else 0)
+    sys.stderr.flush()
+    # Not sys.exit: a snippet that left a thread or a loop behind must not hold up the verdict.
+    os._exit(0)
+
+
+def main(names: list[str]) -> int:
+    for home in Shell.homes.values():
+        importlib.import_module(home)
+    found = {name: in_fork(partial(run_in_folder, Path(name).resolve()), 2 * TIMEOUT_S) for name in names}
+    for name, failures in found.items():
+        sys.stdout.write(json.dumps([name, failures]) + "\n")
+        sys.stderr.write("".join(f"{what}\n" for what in failures))
+    return 1 if any(found.values()) else 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
