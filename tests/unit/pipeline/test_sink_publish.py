@@ -301,17 +301,17 @@ KILLED = """
 import os, sys
 from tests.unit.pipeline.test_sink_publish import numbers, stream_writer
 from unibus.pipeline.connector import sink
-from unibus.pipeline.connector.publishing import Progress
+from unibus.pipeline.connector.publishing import PublishProgress
 from pathlib import Path
 
-class Deadly(Progress):
-    # Counts after each transaction, and then there is nobody left.
+class Deadly(PublishProgress):
+    # Ends the process after the transaction that reaches the given count.
     def __setattr__(self, name, value):
         if value >= int(sys.argv[2]) > 0:
             os._exit(9)
         super().__setattr__(name, value)
 
-sink.Progress = Deadly
+sink.PublishProgress = Deadly
 writer = stream_writer(Path(sys.argv[1]), rowsPerTransaction="100")
 staged = [writer.write(iter(numbers(1, 500))), writer.write(iter(numbers(501, 1000)))]
 if sys.argv[2] == "list":
