@@ -114,7 +114,7 @@ def test_a_snippet_that_does_not_end_is_ended(tmp_path: Path) -> None:
     document = tmp_path / "document.md"
     document.write_text("```python\nimport threading\nthreading.Event().wait()\n```\n", "utf-8")
     short = (
-        "import sys; from tests.docs import snippets; snippets.TIMEOUT_S = 0.5; sys.exit(snippets.main(sys.argv[1:]))"  # noqa: E501
+        "import sys; from tests.docs import snippets; snippets.TIMEOUT_S = 0.5; sys.exit(snippets.main(sys.argv[1:]))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     done = subprocess.run(
