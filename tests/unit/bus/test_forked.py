@@ -155,7 +155,7 @@ def test_a_child_that_outlives_its_parent_keeps_no_lock(tmp_path: Path, scheme: 
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", OUTLIVED, url, end]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60)
     # SQLite in the child remembers locks and shared memory of the parent, so it cannot open that file.
-    assert done.stdout.startswith("StoreBusy start this process by" if scheme == "sqlite" else "opened")
+    assert done.stdout.startswith("StoreBusy start this process with" if scheme == "sqlite" else "opened")
     with MessageBus(url) as bus:
         assert [message.body for message in bus.peek("q", 2)] == [1]
 
@@ -206,7 +206,7 @@ persistence = SqlitePersistence.in_memory()
 runtime = bus._runtime
 store = runtime.queues().store
 locks = [
-    LOCK, pending._RARE, switching._lock, process_bus._lock, store._lock, store._committer.committing,
+    LOCK, pending._GUARD, switching._lock, process_bus._lock, store._lock, store._committer.committing,
     store._journal._mutex, runtime.queues().renewals._lock, runtime.timers._changed, persistence._timers._changed,
     persistence.store._lock,
 ]
