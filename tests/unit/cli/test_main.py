@@ -106,6 +106,13 @@ def test_the_summary_of_a_command_is_the_first_line_of_its_own_help(name: str) -
     assert main.Shell.table[name].summary == command.help.partition("\n")[0]
 
 
+@pytest.mark.parametrize("name", main.Shell.table)
+def test_a_paragraph_of_the_help_is_one_line_that_the_terminal_wraps(name: str) -> None:
+    command = main.Shell(name="unibus").get_command(None, name)
+    for each in (command, *getattr(command, "commands", {}).values()):
+        assert "\n" not in each.help.replace("\n\n", "")
+
+
 def test_the_help_lists_every_command_and_imports_none() -> None:
     modules = [entry.module for entry in main.Shell.table.values()]
     program = f"""

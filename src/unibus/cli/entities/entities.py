@@ -24,7 +24,13 @@ NONE: Final = "–"
 
 def entities(
     settings: Annotated[bool, typer.Option("--settings", help="Show the settings, too.")] = False,
-    dead_letters: Annotated[bool, typer.Option("--dead-letters", help="List dead-letter queues, too.")] = False,
+    dead_letters: Annotated[
+        bool,
+        typer.Option(
+            "--dead-letters",
+            help="List dead-letter queues, too; their owners count their messages as dead in any case.",
+        ),
+    ] = False,
     url: Url = DEFAULT_STORE,
 ) -> None:
     """List queues, topics and subscriptions with their counts.
@@ -82,7 +88,7 @@ def table(found: "Sequence[EntityInfo]", now_ns: int) -> "Table":
     for info in found:
         counts = [f"{getattr(info, name):,}" for name in COUNTS]
         oldest = age(now_ns - info.oldest_ns) if info.oldest_ns else NONE
-        kind = "dead letters" if info.kind == DEAD_LETTERS else info.kind
+        kind = "dead-letter" if info.kind == DEAD_LETTERS else info.kind
         drawn.add_row(Text(printable(info.name)), kind, *counts, size(info.size_bytes), oldest)
     return drawn
 

@@ -37,6 +37,7 @@ class OnDemand(TyperGroup):
         for name in [cmd_name] if cmd_name in self.table else self.table:
             if name not in self.commands:
                 self.commands[name] = _load(name, self.table[name].module)
+                _unwrap_help(self.commands[name])
         return self.commands.get(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -44,6 +45,14 @@ class OnDemand(TyperGroup):
         summaries = {name: TyperCommand(name, help=entry.summary) for name, entry in self.table.items()}
         listing.commands = {**summaries, **self.commands}
         super(OnDemand, listing).format_help(ctx, formatter)
+
+
+def _unwrap_help(command: Any) -> None:
+    """Makes each paragraph one line: typer keeps the line ends of a docstring, which is wider than most terminals."""
+    paragraphs = (command.help or "").split("\n\n")
+    command.help = "\n\n".join([" ".join(each.split()) for each in paragraphs])
+    for each in getattr(command, "commands", {}).values():
+        _unwrap_help(each)
 
 
 def _load(name: str, module: str) -> Any:
