@@ -1,8 +1,8 @@
-"""The test kit that is shipped to users: a clock moved by hand, buses that remember, fixtures for pytest, and for
-durable code a disk whose power can be cut, a store that fails on demand, the suite for stores and a model of one.
+"""The test kit for users: a virtual clock, buses that record what was published, and fixtures for pytest. For durable
+code: a simulated disk with power cuts, a store that fails on demand, the contract of stores, and a reference model.
 
-The names are fetched when they are first used, because pytest imports this package at every start, for every project
-that has unibus installed, whether its tests use a bus or not.
+Names are imported at their first use, because pytest imports this package at every start in every project that has
+unibus installed, even if its tests use no bus.
 """
 
 from importlib import import_module

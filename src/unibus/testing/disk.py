@@ -1,30 +1,30 @@
-"""A disk as a power cut meets it: what programs wrote is one thing, what would still be there is another.
+"""A simulated disk for power cuts: it separates what programs have written from what a cut would leave.
 
-The rule: nothing is durable that was not synced, and what was not synced ends in any way a disk can leave it.
+The rule: only synced data is durable, and unsynced data ends in any state that a real disk can leave.
 
-    write, truncate ──▶ content   what everybody reads; the cache of the operating system
+    write, truncate ──▶ content   what programs read: the cache of the operating system
          │
-         └── noted ──▶ pending ── sync ──▶ durable   what the platter holds
-                          └────── cut ───▶ durable   a chance for each sector; then content is what the platter holds
+         └──────────▶ pending ── sync ──▶ durable   what is on the medium
+                          └───── cut ───▶ durable   random for each sector; then content = durable
 
-**Sectors.** A cut decides for each sector alone that was written since the last sync of its file: it is as it was, as
-it was written last, as one of the writes in between left it, or torn: new up to some byte, and from there old, zero
-or garbage. A torn sector spoils its neighbours in the same sector too, whether they were synced or not: that is what a
-disk without powersafe overwrite does. Every other synced byte survives. How much of the rest is kept is drawn anew for
-each cut, from nothing to everything, so that "all but one sector" happens as well as "hardly anything"; and every
-other time some of the first writes are kept whole, as a disk that works in order leaves them.
+**Sectors.** A cut decides for each sector that was written since the last sync of its file: it has the old data, the
+newest data, the data of a write in between, or is torn: new up to some byte, and from there old, zero or garbage. A
+torn sector also damages other bytes of the sector, even synced ones, as on a disk without powersafe overwrite. Every
+other synced byte survives. The share of sectors that is kept is random for each cut, from none to all, so that "all but
+one sector" happens as well as "hardly any"; and in half of the cuts the first writes are kept completely, as on a disk
+that writes in order.
 
-**Sizes.** A file that grew or shrank since the last sync may have any of the sizes it had. Where it is longer than what
-was kept of its data, it holds zeros. A file that was cut short is so, or has all of its end back.
+**Sizes.** A file that grew or shrank since the last sync may have any of the sizes it had. If it is longer than its
+kept data, the rest is zeros. A truncation is kept or lost as a whole.
 
-**Names.** What was created and deleted in a directory is durable after a sync of it. The first sync of a new file is
-one, as SQLite does it on Unix for its journals, and so is a deletion that is asked to be durable. Before that, a name
-may lead after a cut to any file that it led to since: a new file may vanish, a deleted one may be back.
+**Names.** A creation or deletion is durable after a sync of its directory. The first sync of a new file includes that,
+as SQLite does on Unix for its journals, and so does a deletion that is requested to be durable. Before that, after a
+cut a name may lead to any file that it led to since: a new file may be missing, a deleted one may exist again.
 
-**A sync that failed** is not tried again by an operating system: what it had to write may be lost although it is still
-read back, and no later sync brings it to the platter. A write that failed has written some first part.
+**A failed sync** is not repeated by an operating system: its data may be lost although it can still be read, and no
+later sync writes it. A failed write has written some first part of its data.
 
-Time is counted in calls, and chance comes from a seed: the same calls with the same seed end the same.
+Time is counted in calls, and randomness comes from a seed: the same calls with the same seed have the same result.
 """
 
 import random
@@ -43,16 +43,16 @@ TORN: Final = (0.0, 0.05, 0.5)
 """The share of unsynced sectors that a cut keeps, and tears: one of each is drawn for a file and a cut."""
 
 IN_ORDER: Final = 0.5
-"""How often the disk had written some of the first changes, and only the rest is left to chance."""
+"""The share of cuts in which the first changes were written, and only the rest is random."""
 
 ENTRIES_KEPT: Final = 4
-"""What a name led to since it was durable, at most: a journal that is deleted unsynced comes and goes for ever."""
+"""How many files of a name are remembered since it was durable: a journal may be created and deleted without end."""
 
 NEVER: Final = -1
 
 
 class Fault(StrEnum):
-    """What `fail_at` can make go wrong; each counts the calls of its own kind."""
+    """The faults of `fail_at`; each counts the calls of its own kind."""
 
     WRITE = "write"
     FULL = "full"
@@ -62,7 +62,7 @@ class Fault(StrEnum):
     READ = "read"
     SHORT_READ = "short_read"
     POWER = "power"
-    """What `cut_at` plans; `fail_at` does not take it."""
+    """Used by `cut_at`; `fail_at` does not accept it."""
 
 
 CODES: Final = {
@@ -76,11 +76,11 @@ CODES: Final = {
 }
 
 CALLS: Final = {Fault.FULL: Fault.WRITE, Fault.SHORT_READ: Fault.READ}
-"""Which calls a fault strikes, where that is not what it is called."""
+"""The calls that a fault applies to, if they have another name."""
 
 
 class DiskPlan(NamedTuple):
-    """A fault that strikes when its kind of call was made this often."""
+    """A fault that happens at the `at`-th call of its kind."""
 
     fault: Fault
     at: int
@@ -88,7 +88,7 @@ class DiskPlan(NamedTuple):
 
 
 class DiskFile:
-    """The content of one file, as it is read and as the platter has it."""
+    """The content of one file: as programs read it, and as it is on the medium."""
 
     __slots__ = ("content", "durable", "locks", "pending")
 
@@ -98,7 +98,7 @@ class DiskFile:
         self.pending: list[tuple[int, bytes | None]] = []
         """Since the last sync, in order: data at an offset, or None and the size that the file was set to."""
         self.locks: dict[object, int] = {}
-        """The level that each handle holds. A cut gives the file a new dict: dead handles keep theirs."""
+        """The lock level of each handle. A cut gives the file a new dict: handles from before keep the old one."""
 
     def write(self, data: bytes, offset: int) -> None:
         change(self.content, offset, data)
@@ -114,14 +114,14 @@ class DiskFile:
         self.pending.clear()
 
     def settle(self, chance: random.Random, sector: int) -> None:
-        """Everything pending meets its fate on the platter. What is read does not change."""
+        """Decide at random what of the pending changes becomes durable. The content does not change."""
         if self.pending:
             settle(self.durable, self.pending, chance, sector)
             self.pending.clear()
 
     def forget(self) -> None:
-        """The cache is gone: what is read is what the platter holds."""
-        if self.content != self.durable:  # Comparing is cheaper than copying, and mostly all was synced.
+        """The cache is lost: the content becomes the durable data."""
+        if self.content != self.durable:  # Comparing is cheaper than copying, and mostly they are equal.
             self.content[:] = self.durable
         self.locks = {}
 
@@ -133,7 +133,7 @@ class DiskFile:
 
 
 def change(content: bytearray, offset: int, data: bytes | None) -> None:
-    """Write data at the offset, or without data set the size to it. Room in between is zero."""
+    """Write data at the offset; without data, set the size to the offset. A gap is filled with zeros."""
     if offset > len(content):
         content.extend(bytes(offset - len(content)))
     if data is None:
@@ -143,7 +143,7 @@ def change(content: bytearray, offset: int, data: bytes | None) -> None:
 
 
 def settle(image: bytearray, pending: list[tuple[int, bytes | None]], chance: random.Random, sector: int) -> None:
-    """Make of the durable image what a cut leaves of it and of the changes that were not synced."""
+    """Change the durable image to what a cut leaves of it and of the unsynced changes."""
     done = chance.randrange(len(pending) + 1) if chance.random() < IN_ORDER else 0
     for offset, data in pending[:done]:
         change(image, offset, data)
@@ -166,7 +166,7 @@ class DiskFates:
         self._sizes = [len(image)]
         self._versions: dict[int, list[bytes]] = {}
         self._hidden: int | None = None
-        """From here on nothing new is seen: the file was shrunk to this, that is lost, and later data is nowhere."""
+        """A truncation was lost: data after this offset keeps its old value."""
 
     def write(self, offset: int, data: bytes) -> None:
         image, sector = self._image, self._sector
@@ -186,7 +186,7 @@ class DiskFates:
             self._sizes.append(size)
 
     def shrink(self, size: int) -> None:
-        """Lost, or done as a whole: a file system gives blocks back in one piece. Size changes keep their order."""
+        """Lost or done as a whole: a file system frees all blocks at once. Size changes keep their order."""
         if self._hidden is not None or self._chance.random() < 0.5:
             self._hidden = size if self._hidden is None else min(self._hidden, size)
             return
@@ -208,14 +208,14 @@ def sector_of(image: bytearray, number: int, sector: int) -> bytes:
 
 
 def drawn(count: int, kept: float, chance: random.Random) -> int:
-    """Which of the values, from the oldest to the newest: mostly one of these two."""
+    """The index of a value, from the oldest to the newest: mostly one of these two."""
     if chance.random() < kept:
         return count - 1
     return 0 if chance.random() < 0.75 else chance.randrange(count)
 
 
 def fate(values: list[bytes], kept: float, torn: float, chance: random.Random) -> bytes:
-    """One of the values that a sector had, or the tear between two of them."""
+    """One of the values that a sector had, or a torn mix of two of them."""
     at = drawn(len(values), kept, chance)
     value = values[at]
     if chance.random() >= torn:
@@ -227,11 +227,11 @@ def fate(values: list[bytes], kept: float, torn: float, chance: random.Random) -
 
 
 class DiskNames:
-    """Which name leads to which file, and has led to since that was durable."""
+    """The file of each name, now and in every state since the name was durable."""
 
     def __init__(self) -> None:
         self._files: dict[str, list[DiskFile | None]] = {}
-        """From the durable entry to the one of now; None where there was no such file."""
+        """From the durable entry to the current one; None for no file."""
 
     def found(self, name: str) -> DiskFile | None:
         """The file that has this name now."""
@@ -246,7 +246,7 @@ class DiskNames:
         return file
 
     def lead(self, name: str, file: DiskFile | None) -> None:
-        """From now on the name leads to this file, or to none. Not durably."""
+        """Set the file of a name, or None. Not durably."""
         files = self._files.setdefault(name, [None])
         files.append(file)
         del files[1:-ENTRIES_KEPT]
@@ -257,7 +257,7 @@ class DiskNames:
             self.sync(name)
 
     def sync(self, name: str) -> None:
-        """All names of the directory that this one is in lead durably to where they lead now."""
+        """Make the current entries of the name's directory durable."""
         folder = name.rpartition("/")[0]
         for other in [name for name in self._files if name.rpartition("/")[0] == folder]:
             self._settle(other, self._files[other][-1])
@@ -280,20 +280,20 @@ class DiskNames:
 
 
 class Disk:
-    """Files and their names, the power, and what is planned to go wrong. `SimulatedDisk` gives it to SQLite."""
+    """Files and their names, the power, and planned faults. `SimulatedDisk` connects it to SQLite."""
 
     def __init__(self, seed: int | str, *, sector: int = 512, lying_sync: bool = False) -> None:
         if sector not in SECTOR_SIZES:
             raise UsageError(f"a sector of {sector!r} bytes", f"one of {SECTOR_SIZES}")
         self.sector = sector
         self.lying_sync = lying_sync
-        """Whether a sync says it is done and makes nothing durable: what a test of durability must notice."""
+        """Whether a sync succeeds and makes nothing durable: a test of durability must fail then."""
         self.reads = self.writes = self.syncs = self.truncates = self.deletes = 0
-        """How often each was called, with those that failed. All but the reads are the steps of `cut_at`."""
+        """How often each was called, including failed calls. All but the reads are the steps of `cut_at`."""
         self.life = 0
-        """How often everything that ran ended, by a cut or a kill: a handle of an earlier life is dead."""
+        """Counts cuts and kills: a handle with a smaller number is invalid."""
         self.on = True
-        """False from there until somebody opens a database again."""
+        """False from a cut until a database is opened again."""
         self.guard = threading.RLock()
         self.armed = False
         self._chance = random.Random(seed)
@@ -304,7 +304,7 @@ class Disk:
     # Power
 
     def cut(self) -> None:
-        """The power fails now. Open handles are dead; what was not synced is left to chance; plans are forgotten."""
+        """Cut the power now. Open handles become invalid, unsynced data becomes random, and plans are removed."""
         with self.guard:
             self.names.cut(self._chance)
             for file in self.names.current().values():
@@ -313,21 +313,21 @@ class Disk:
             self._halt()
 
     def kill(self) -> None:
-        """The process dies, the machine does not: handles are dead, and everything that was written is there."""
+        """Kill the process, not the machine: handles become invalid, and everything that was written stays."""
         with self.guard:
             for file in self.names.current().values():
                 file.locks = {}
             self._halt()
 
     def cut_at(self, step: int) -> None:
-        """The power fails in the middle of a write, sync, truncate or delete: in the `step`-th from now, 1 the next."""
+        """Cut the power during a write, sync, truncate or delete: the `step`-th from now, 1 is the next."""
         with self.guard:
             self._cut_step = self.steps + positive(step)
             self.armed = True
 
     @property
     def steps(self) -> int:
-        """Calls that change the disk, so far: the places where `cut_at` can strike."""
+        """The number of calls so far that change the disk: each can be the target of `cut_at`."""
         return self.writes + self.syncs + self.truncates + self.deletes
 
     def _halt(self) -> None:
@@ -338,7 +338,7 @@ class Disk:
     # Faults
 
     def fail_at(self, call: int, fault: Fault | str, *, lasting: bool = False) -> None:
-        """The `call`-th call from now of the kind that the fault strikes fails; with `lasting`, each one from there."""
+        """Make the `call`-th call from now of the fault's kind fail; with `lasting`, also each one after it."""
         fault = Fault(fault)
         if fault is Fault.POWER:
             raise UsageError("the power is cut by a step, not by a fault", "cut_at")
@@ -347,7 +347,7 @@ class Disk:
             self.armed = True
 
     def heal(self) -> None:
-        """Nothing is planned to go wrong any more."""
+        """Remove all planned faults."""
         with self.guard:
             self._plans.clear()
             self._cut_step = NEVER
@@ -358,7 +358,7 @@ class Disk:
         return count
 
     def _due(self, call: Fault) -> Fault | None:
-        """What goes wrong in the call that was just counted."""
+        """The fault of the call that was just counted."""
         if call is not Fault.READ and self.steps == self._cut_step:
             return Fault.POWER
         count = self._count(call)
@@ -372,10 +372,10 @@ class Disk:
             self.cut()
         raise apsw.exception_for(CODES[fault])
 
-    # What the handles call, holding the guard
+    # Called by the handles, with the guard held
 
     def readable(self, amount: int) -> int:
-        """How much of it an armed disk gives to the read that was just counted."""
+        """How many bytes an armed disk gives to the read that was just counted."""
         fault = self._due(Fault.READ)
         if fault is Fault.READ:
             self._fail(fault)
@@ -387,7 +387,7 @@ class Disk:
         if fault is None:
             file.write(data, offset)
             return
-        # A write that finds no space has written less than all of it; one that fails in another way may have.
+        # A write without space has written a part of its data; one that fails in another way may have written all.
         most = len(data) if fault is Fault.FULL else len(data) + 1
         file.write(data if fault is Fault.POWER else data[: self._chance.randrange(most)], offset)
         self._fail(fault)
@@ -422,15 +422,15 @@ class Disk:
         if durably and not self.lying_sync:
             self.names.sync(name)
 
-    # Looking and damaging, from outside
+    # Inspecting and damaging files, for tests
 
     def files(self) -> list[str]:
-        """The names of all files there are now."""
+        """The names of all current files."""
         with self.guard:
             return list(self.names.current())
 
     def content(self, name: str) -> bytes:
-        """All bytes of a file, as they are read now."""
+        """The current content of a file."""
         with self.guard:
             file = self.names.found(name)
             if file is None:
@@ -438,7 +438,7 @@ class Disk:
             return bytes(file.content)
 
     def put(self, name: str, content: bytes | bytearray) -> None:
-        """Set a whole file, new or old, at once and durably."""
+        """Replace or create a whole file, durably."""
         with self.guard:
             file = self.names.found(name) or self.names.create(name)
             file.content[:] = content
@@ -447,7 +447,7 @@ class Disk:
             self.names.synced(name, file)
 
     def flip(self, name: str, offset: int, bit: int = 0) -> None:
-        """Turn one bit of a file over."""
+        """Flip one bit of a file."""
         content = bytearray(self.content(name))
         if not 0 <= offset < len(content):
             raise UsageError(f"byte {offset} of {name!r}, which has {len(content)}", "an offset inside of the file")
@@ -455,17 +455,17 @@ class Disk:
         self.put(name, content)
 
     def shorten(self, name: str, size: int) -> None:
-        """Lose the end of a file."""
+        """Cut off the end of a file."""
         self.put(name, self.content(name)[:size])
 
     def zero(self, name: str, offset: int, length: int = 4096) -> None:
-        """Overwrite a part of a file with zeros, a page unless told otherwise; the size stays."""
+        """Overwrite a part of a file with zeros, by default a page; the size stays."""
         content = self.content(name)
         end = min(offset + length, len(content))
         self.put(name, content[:offset] + bytes(max(end - offset, 0)) + content[end:])
 
     def copy_from(self, other: "Disk", *, fate: bool) -> Self:
-        """Take over every file as it is, with what is not synced yet; with `fate`, what chance has in store too."""
+        """Copy every file with its unsynced changes; with `fate`, also the state of the random generator."""
         with other.guard:
             self.names = other.names.copy()
             if fate:

@@ -1,12 +1,13 @@
-"""A store that fails when a test says so: what does a program do when it cannot know whether a call took effect?
+"""A store that fails on demand: to test what a program does when it cannot know whether a call took effect.
 
     store = FaultStore(real)                                # any store: memory, SQLite, a shared one
-    store.fail_at(2, "apply", taking_effect=True)           # the second batch from now: stored, and the answer lost
-    ...                                                     # StoreFailed for whoever waits, and for every call after
+    store.fail_at(2, "apply", taking_effect=True)           # the second batch from now: stored, and its result lost
+    ...                                                     # StoreFailed for that call, and for every call after it
     store.heal()                                            # as if it had been opened again
 
-The rule is that of every store: StoreFailed says "unknown", and the store has stopped. With `taking_effect` the call
-was carried out and only its answer is missing; without it nothing has happened. A program must be right in both cases.
+The rule is that of every store: StoreFailed means "unknown outcome", and the store has stopped. With `taking_effect`
+the call was applied and only its result is lost; without it nothing was applied. A program must be correct in both
+cases.
 """
 
 import threading
@@ -24,38 +25,38 @@ from unibus.stores.seam.pending import CommitResult, Pending
 from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth
 
 VERBS: Final = ("apply", "claim", "accept", "subscribe_from")
-"""The verbs that change something, and so can fail with an unknown outcome."""
+"""The operations that change something, and so can fail with an unknown outcome."""
 
 T = TypeVar("T")
 
 
 class FaultStore:
-    """Everything goes to the store behind it, but for the calls that are planned to fail."""
+    """Passes every call to another store, except the calls that are planned to fail."""
 
     def __init__(self, store: Store) -> None:
         self.url = store.url
         self.durability = store.durability
         self.pace = store.pace
         self.calls: dict[str, int] = dict.fromkeys(VERBS, 0)
-        """How often each verb was called."""
+        """How often each operation was called."""
         self._store = store
         self._lock = threading.Lock()
         self._plans: dict[tuple[str, int], bool] = {}
         self._failure = ""
 
-    # What a test says
+    # For tests
 
     def fail_at(self, call: int, verb: str = "apply", *, taking_effect: bool = False) -> None:
-        """Let the `call`-th call of the verb from now fail (1 is the next), before or after it took effect."""
+        """Make the `call`-th call of the operation from now fail (1 is the next), before or after it took effect."""
         if verb not in VERBS:
-            raise UsageError(f"{verb!r} does not fail with an unknown outcome", f"one of {', '.join(VERBS)}")
+            raise UsageError(f"{verb!r} cannot fail with an unknown outcome", f"use one of {', '.join(VERBS)}")
         if call < 1:
-            raise UsageError(f"call {call!r} from now", "the next one is 1")
+            raise UsageError(f"call {call!r} from now is not a future call", "the next one is 1")
         with self._lock:
             self._plans[verb, self.calls[verb] + call] = taking_effect
 
     def heal(self) -> None:
-        """Work again, with whatever took effect; what was planned is forgotten."""
+        """Work again, with everything that took effect. Planned failures are removed."""
         with self._lock:
             self._failure = ""
             self._plans.clear()
@@ -68,7 +69,9 @@ class FaultStore:
             self.calls[verb] += 1
             number = self.calls[verb]
             taking_effect = self._plans.pop((verb, number), None)
-        real = None if taking_effect is False else ask()  # One that is refused has no unknown outcome.
+        real = (
+            None if taking_effect is False else ask()
+        )  # A call that the store rejects raises here: its outcome is known.
         if taking_effect is None and real is not None:
             return real
         self._failure = f"{self.url} could not be written: {verb} {number} was planned to fail"
@@ -82,7 +85,7 @@ class FaultStore:
         return StoreFailed(self._failure, "the last calls may or may not have taken effect; open the bus again")
 
     def _lost(self, real: Pending[T] | None) -> Pending[T]:
-        """An answer that never comes, once the real one is there."""
+        """A result that fails, when the real one is known."""
         outcome = CommitResult(None)
         if real is None:
             outcome.decide(self._error)
@@ -90,7 +93,7 @@ class FaultStore:
             real.on_done(lambda _: outcome.decide(self._error))
         return cast("Pending[T]", Pending(None, outcome))
 
-    # The verbs
+    # The operations of a store
 
     def apply(
         self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""

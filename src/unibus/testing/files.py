@@ -1,20 +1,20 @@
-"""Power cuts for a folder of files, without a machine to unplug: the disk of `disk.py` behind the journal's `Files`.
+"""Simulated power cuts for a folder of files: the disk of `disk.py` behind the journal's `Files`.
 
     disk = FolderDisk(seed=7)
     journal = JsonFileJournal("bus", files=disk.start())
     ...
     disk.cut()                                        # or, before the work, disk.cut_at(n)
-    journal = JsonFileJournal("bus", files=disk.start())     # the machine starts again; what was synced is there
+    journal = JsonFileJournal("bus", files=disk.start())     # the machine starts again, with what was synced
 
-The rule is that of POSIX and no more. The content of a file is durable after a sync of the file, and says nothing about
-its name; a name is durable after a sync of its folder. What was created, renamed and removed since then is kept or lost
-by a cut, each step as a whole, and a step that builds on a lost one is lost with it. So after a cut a name may lead to
-a file whose content was never synced. A sync that fails leaves to chance what it had to write, and no later one makes
-up for it. One thing more is taken for granted, as SQLite does on Unix: a torn write does not spoil synced bytes that
-share a sector with it (powersafe overwrite).
+The rule is POSIX and no more. The content of a file is durable after a sync of the file, which does not include its
+name; a name is durable after a sync of its folder. A cut keeps or loses each creation, rename and removal since then as
+a whole, and a step that depends on a lost one is lost too. So after a cut a name may lead to a file whose content was
+never synced. After a failed sync it is random what was written, and no later sync repairs it. One thing is assumed
+beyond POSIX, as SQLite does on Unix: a torn write does not damage synced bytes in the same sector (powersafe
+overwrite).
 
-`start()` gives the disk to one life of a program: after a cut or a kill each call there is an OSError. Of the faults,
-TRUNCATE strikes creating a file, DELETE removing and renaming one, SYNC also folders.
+`start()` gives the disk to one run of a program: after a cut or a kill each of its calls raises OSError. The fault
+TRUNCATE applies to creating a file, DELETE to removing and renaming one, SYNC also to folders.
 """
 
 import errno
@@ -29,18 +29,18 @@ __all__ = ["FolderDisk", "SimulatedFiles"]
 
 _ERRORS: Final = {Fault.FULL: errno.ENOSPC}
 Step = dict[str, DiskFile | None]
-"""Names, and where each leads to from then on."""
+"""Names, and the file of each after the step."""
 
 
 class SafeFile(DiskFile):
-    """What was synced is spoiled by nobody, also where a write beside it in the same sector is torn."""
+    """Synced bytes are never damaged, not even by a torn write in the same sector."""
 
     __slots__ = ()
 
     def settle(self, chance: random.Random, sector: int) -> None:
         before = bytes(self.durable)
         super().settle(chance, sector)
-        self.durable[: len(before)] = before  # Nothing is ever written over: files here only grow.
+        self.durable[: len(before)] = before  # Files here only grow: synced bytes are never overwritten.
 
     def copy(self) -> "SafeFile":
         twin = SafeFile(self.content)
@@ -50,7 +50,7 @@ class SafeFile(DiskFile):
 
 
 class FolderNames(DiskNames):
-    """Steps in their order: a rename is one step for two names."""
+    """The changes of names in their order: a rename is one step for two names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class FolderNames(DiskNames):
             _apply(self._durable, step)
 
     def lose(self, name: str, chance: random.Random) -> None:
-        """A sync of the folder that failed."""
+        """A sync of the folder failed."""
         self._settle_steps(self._taken(name), chance)
 
     def cut(self, chance: random.Random) -> None:
@@ -96,7 +96,7 @@ class FolderNames(DiskNames):
         self._now = dict(self._durable)
 
     def _taken(self, name: str) -> list[Step]:
-        """The steps of the folder that the name is in, which are pending no more."""
+        """Remove and return the pending steps of the folder that the name is in."""
         folder = name.rpartition("/")[0]
         taken = [step for step in self._pending if next(iter(step)).rpartition("/")[0] == folder]
         self._pending = [step for step in self._pending if not any(step is other for other in taken)]
@@ -137,7 +137,7 @@ def _twin(file: DiskFile, twins: dict[int, DiskFile]) -> DiskFile:
 
 
 class FolderDisk(Disk):
-    """A disk in memory. Folders are there by themselves."""
+    """A disk in memory. Every folder exists."""
 
     def __init__(self, seed: int | str = 0, *, sector: int = 512, lying_sync: bool = False) -> None:
         super().__init__(seed, sector=sector, lying_sync=lying_sync)
@@ -145,13 +145,13 @@ class FolderDisk(Disk):
         self.names = self.folders
 
     def start(self) -> "SimulatedFiles":
-        """Turn the power on, for one life."""
+        """Turn the power on, for one run of a program."""
         with self.guard:
             self.on = True
             return SimulatedFiles(self)
 
     def copy(self, seed: int | str | None = None) -> Self:
-        """Another disk with the same files, and with what is not synced yet. Without a seed it has the same fate."""
+        """Another disk with the same files and unsynced changes. Without a seed, a cut has the same outcome."""
         disk = type(self)(seed or 0, sector=self.sector, lying_sync=self.lying_sync)
         disk.copy_from(self, fate=seed is None)
         disk.folders = self.folders.copy()
@@ -163,7 +163,7 @@ class FolderDisk(Disk):
             self.cut()
         raise failure(_ERRORS.get(fault, errno.EIO))
 
-    # What the files call, holding the guard
+    # Called by SimulatedFiles, with the guard held
 
     def create(self, name: str) -> DiskFile:
         self.truncates += 1
@@ -195,7 +195,7 @@ class FolderDisk(Disk):
 
 
 class SimulatedFiles:
-    """The `Files` of a journal on such a disk, until the power is cut or the process is killed."""
+    """The `Files` of a journal on a FolderDisk, until the power is cut or the process is killed."""
 
     def __init__(self, disk: FolderDisk) -> None:
         self._disk = disk
@@ -263,7 +263,7 @@ class SimulatedFiles:
             self._disk.write(file, bytes(data), len(file.content))
 
     def truncate(self, handle: int, size: int) -> None:
-        """Only what was never synced is ever cut off."""
+        """A journal truncates only bytes that were never synced."""
         with self._disk.guard:
             self._living()
             self._disk.truncate(self._open[handle], size)
@@ -292,7 +292,7 @@ class SimulatedFiles:
             self._disk.sync_folder(path)
 
     def identity(self, path: str) -> tuple[int, int] | None:
-        """Files are never taken away from a simulated disk."""
+        """The same for all: no other process replaces files on a simulated disk."""
         return 0, 0
 
 

@@ -1,7 +1,7 @@
-"""Fixtures for pytest: `bus`, `sync_bus` and `virtual_clock`. Installing unibus is enough to have them.
+"""Fixtures for pytest: `bus`, `sync_bus` and `virtual_clock`. They are available when unibus is installed.
 
-All three are plain fixtures, so they need no plugin for async tests and configure none: the bus belongs to whatever
-loop the test uses it on. What the fixtures need is imported when one of them is asked for.
+All three are synchronous fixtures, so they need no plugin for async tests and configure none: the bus belongs to the
+event loop on which the test first uses it. Imports happen when a fixture is requested.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def virtual_clock() -> "Iterator[VirtualClock]":
-    """A clock that moves when the test says so. The `bus` and `sync_bus` of the same test run on it."""
+    """A clock that only the test moves. The `bus` and `sync_bus` of the same test use it."""
     from unibus.testing.clock.virtual_clock import VirtualClock
 
     with VirtualClock() as clock:
@@ -25,7 +25,7 @@ def virtual_clock() -> "Iterator[VirtualClock]":
 
 @pytest.fixture
 def bus(request: pytest.FixtureRequest) -> "Iterator[RecordingBus]":
-    """A MessageBus of the test's own, which also tells what was published through it: `bus.sent()`."""
+    """A MessageBus for the test, which also records what was published: `bus.sent()`."""
     from unibus.testing.recording import RecordingBus
 
     bus = RecordingBus(clock=_clock_of(request))
@@ -44,7 +44,7 @@ def sync_bus(request: pytest.FixtureRequest) -> "Iterator[RecordingSyncBus]":
 
 
 def _clock_of(request: pytest.FixtureRequest) -> "VirtualClock | None":
-    """The virtual clock if the test, or any other fixture that it uses, asks for it."""
+    """The virtual clock, if the test or a fixture that it uses requests it."""
     if "virtual_clock" not in request.fixturenames:
         return None
     clock: VirtualClock = request.getfixturevalue("virtual_clock")

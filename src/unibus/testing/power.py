@@ -1,4 +1,4 @@
-"""Power cuts for SQLite, without a machine to unplug: a VFS whose files live on the disk of `disk.py`.
+"""Simulated power cuts for SQLite: a VFS whose files are on the disk of `disk.py`.
 
     disk = SimulatedDisk(seed=7)
     db = apsw.Connection("bus.db", vfs=disk.name)
@@ -7,23 +7,22 @@
     ...
     disk.cut()                                        # or, before the work, disk.cut_at(n)
     db.close()
-    db = apsw.Connection("bus.db", vfs=disk.name)     # the machine starts again; what was synced is there
+    db = apsw.Connection("bus.db", vfs=disk.name)     # the machine starts again, with what was synced
 
-The rule: SQLite is promised nothing. The device claims no atomic writes and no powersafe overwrite, so SQLite
-takes no short cut; what it then makes durable, it made durable by syncing.
+The device reports neither atomic writes nor powersafe overwrite, so SQLite relies on syncs alone.
 
-A cut ends every handle: each call on it is an I/O error, but for those that close. The next database that is opened
-turns the power on. Close the connections of before first: SQLite opens journals by their name, and one that still
-works for a dead connection would write into the new world. In WAL mode that close is quiet; with a rollback journal
-it may be one more I/O error, and so is the close in the middle of which the power fails.
+A cut ends every handle: each of its calls is an I/O error, except closing. The next database that is opened turns the
+power on. Close the old connections first: SQLite opens journals by their name, and an old connection would write into
+the files of the new ones. In WAL mode that close raises nothing; with a rollback journal it may raise one more I/O
+error, and so may a close during which the power is cut.
 
-`cut_at(n)` and `fail_at(n, fault)` count calls from now. To strike at each one, run the work once, read `disk.steps`
-(or `writes`, `syncs`, `reads`, …), and run it again on a new disk for every n. An error that a fault raises reaches the
-caller even where SQLite goes on without it, in an automatic checkpoint after a commit: so a call that raised may have
-committed. A short read raises nothing by itself: to SQLite the missing half is zeros.
+`cut_at(n)` and `fail_at(n, fault)` count calls from now. To test each call, run the work once, read `disk.steps` (or
+`writes`, `syncs`, `reads`, …), and run it again on a new disk for every n. The error of a fault reaches the caller even
+if SQLite ignores it, in an automatic checkpoint after a commit: so a call that raised may have committed. A short read
+raises nothing by itself: SQLite reads the missing half as zeros.
 
-`copy()` is the way to see many outcomes of one moment: `disk.copy(seed=n).cut()` for each n. The VFS is
-registered as long as somebody holds the disk or has a file open on it.
+`copy()` gives many outcomes of one moment: `disk.copy(seed=n).cut()` for each n. The VFS is registered as long as the
+disk is referenced or has an open file.
 """
 
 import itertools
@@ -54,7 +53,7 @@ class SimulatedDisk(Disk, apsw.VFS):
         apsw.VFS.__init__(self, self.name, None)
 
     def copy(self, seed: int | str | None = None) -> Self:
-        """Another disk with the same files, and with what is not synced yet. Without a seed it has the same fate."""
+        """Another disk with the same files and unsynced changes. Without a seed, a cut has the same outcome."""
         disk = type(self)(seed or 0, sector=self.sector, lying_sync=self.lying_sync)
         return disk.copy_from(self, fate=seed is None)
 
@@ -66,7 +65,7 @@ class SimulatedDisk(Disk, apsw.VFS):
                 self.on = True
             file = DiskFile() if path is None else self._opened(path, wanted)
             handle = DiskHandle(self, path, file, doomed=bool(wanted & apsw.SQLITE_OPEN_DELETEONCLOSE))
-        # Not a subclass: that would inherit from a VFS below, and there is none.
+        # Not a subclass of VFSFile: that would inherit from a base VFS, which does not exist here.
         return cast(apsw.VFSFile, handle)
 
     def _opened(self, path: str, wanted: int) -> DiskFile:
@@ -167,14 +166,14 @@ class DiskHandle:
         held = locks.get(self, NONE)
         with disk.guard:
             if self._life != disk.life:
-                # Asking for the lock it had means a close in WAL mode; busy is the one answer that stays quiet there.
+                # SQLite requests the lock that it has when it closes in WAL mode; only BUSY raises nothing there.
                 raise apsw.exception_for(apsw.SQLITE_BUSY if held == EXCLUSIVE else apsw.SQLITE_IOERR_LOCK)
             if held >= level:
                 return
             others = max((theirs for handle, theirs in locks.items() if handle is not self), default=NONE)
             if others >= (PENDING if level == SHARED else RESERVED):
                 raise apsw.exception_for(apsw.SQLITE_BUSY)
-            # Readers are let out, and no new ones in: so a writer's turn comes.
+            # PENDING lets readers finish and admits no new ones, so that a writer is not starved.
             locks[self] = PENDING if level == EXCLUSIVE and others else level
             if level == EXCLUSIVE and others:
                 raise apsw.exception_for(apsw.SQLITE_BUSY)

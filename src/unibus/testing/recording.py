@@ -1,8 +1,8 @@
-"""Buses that remember what was published through them, for assertions: `bus.sent("orders")`.
+"""Buses that record what was published through them, for assertions: `bus.sent("orders")`.
 
-Every way of publishing makes its envelopes in `_message` or `_messages`, and there they are noted: before they are
-offered, so that the list has the order of the calls even when a handler runs inside of `publish`. Whether a message was
-accepted shows in its sequence. Everything else is the real bus: nothing is simulated.
+Every publish operation creates its envelopes in `_message` or `_messages`, and there they are recorded: before they are
+published, so that the list has the order of the calls even if a handler publishes inside of `publish`. A message that
+was accepted has a sequence. Everything else is the real bus: nothing is simulated.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from unibus.limits import WORKER_COUNT_DEFAULT
 from unibus.testing.clock.virtual_clock import VirtualClock, VirtualTimers
 
 DRAIN_TIMEOUT_S: Final = 5.0
-"""Of real time. A test that hangs tells less than one that fails."""
+"""Of real time: a test fails instead of hanging."""
 
 END_TIMEOUT_S: Final = 0.05
-"""The test is over: what still waits is not delivered, and whoever still works is left behind."""
+"""The test is over: the backlog is not delivered, and running handlers are not awaited."""
 
 
 class SentMessages:
     """The messages of one bus in the order of the publish calls."""
 
     def __init__(self) -> None:
-        self._messages: dict[int, Message] = {}  # By identity: a refused message may be offered again.
+        self._messages: dict[int, Message] = {}  # By identity: a rejected message may be published again.
 
     def noted(self, message: Message) -> Message:
         self._messages.pop(id(message), None)
@@ -36,13 +36,13 @@ class SentMessages:
         return message
 
     def accepted(self, channel: str | None) -> list[Message]:
-        # A refused message, and a duplicate that the bus dropped, never got a place in the channel's sequence.
+        # A rejected message, and a duplicate that the bus dropped, have no sequence.
         noted = [message for message in list(self._messages.values()) if message.sequence]
         return [message for message in noted if channel is None or message.channel == channel]
 
 
 class RecordingBus(MessageBus):
-    """The async bus with a memory. Like an entered bus it belongs to a loop: to the first one that uses it."""
+    """A recording MessageBus. It belongs to the first event loop that uses it."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class RecordingBus(MessageBus):
         runtime = self._runtime
         home = runtime.places.home
         if home is not None and not (home.is_closed() or home.is_running() or on_a_loop()):
-            # Between test and teardown the loop stands still, and its tasks can only end on it.
+            # Between test and teardown the loop does not run, and its tasks can end only on it.
             home.run_until_complete(self.close(END_TIMEOUT_S))
         else:
             runtime.shutdown.closing.close(END_TIMEOUT_S)
@@ -124,7 +124,7 @@ class RecordingBus(MessageBus):
 
 
 class RecordingSyncBus(SyncMessageBus):
-    """The sync bus with a memory."""
+    """A recording bus for tests without an event loop."""
 
     def __init__(
         self,

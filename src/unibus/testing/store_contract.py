@@ -1,12 +1,12 @@
-"""The contract of a store as a test suite, for whoever writes one: only what `unibus.stores.seam.store.Store` promises.
+"""The contract of a store as a test suite, for authors of stores: only what `unibus.stores.seam.store.Store` promises.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
         def open_store(self, tmp_path):
             return lambda clock: MyStore(tmp_path / "bus", clock, clock.timers(lambda: True))
 
-The suite moves time by a `VirtualClock`: the store reads `clock.monotonic_ns` and `clock.wall_ns`, and what is due
-later goes through the timers of the clock. Nothing here sleeps, and a store that does not answer within 30 s fails.
+The suite moves time with a `VirtualClock`: the store reads `clock.monotonic_ns` and `clock.wall_ns`, and sets its
+deadlines with the timers of the clock. Nothing here sleeps, and a store that does not answer within 30 s fails.
 """
 
 from unibus.testing.contracts.batches import (
@@ -82,4 +82,4 @@ class StoreContract(
     CatalogContract,
     NamespaceContract,
 ):
-    """All of it. Each part can be run alone."""
+    """The whole contract. Each part can be run alone."""

@@ -447,7 +447,7 @@ def test_messages_that_nobody_reads_stay_open(tmp_path: Path) -> None:
 def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
     made = generate(str(tmp_path), WorldPlan(100))
     before = Manifest.load(made.folders[0]).segments
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         generate(str(tmp_path), WorldPlan(100))
     assert Manifest.load(made.folders[0]).segments == before
 

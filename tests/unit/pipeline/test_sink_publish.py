@@ -292,7 +292,7 @@ def test_an_empty_batch_of_another_checkpoint_removes_nothing(tmp_path: Path, bu
 
 def test_a_stream_that_nothing_identifies_is_refused(tmp_path: Path, bus_path: Path) -> None:
     writer = stream_writer(tmp_path, checkpointLocation="")
-    with pytest.raises(UsageError, match="a retry would not be noticed"):
+    with pytest.raises(UsageError, match="a retry could not be recognised"):
         writer.commit([writer.write(iter(numbers(1, 1)))], 0)
     assert bodies(bus_path) == []
 
@@ -549,9 +549,9 @@ def test_a_bus_that_somebody_owns_is_told(tmp_path: Path, bus_path: Path) -> Non
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     options = write_options({"url": url_of(tmp_path / "bus.db"), "query": "q"})
-    with pytest.raises(UsageError, match="not overwritten"):
+    with pytest.raises(UsageError, match="cannot be overwritten"):
         BatchWriter(options, from_arrow_schema(COLUMNS), True)
-    with pytest.raises(UsageError, match="not overwritten"):
+    with pytest.raises(UsageError, match="cannot be overwritten"):
         StreamWriter(options, from_arrow_schema(COLUMNS), True)
 
 
@@ -565,5 +565,5 @@ def test_a_stream_without_a_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text('{"id": "../.."}')
     with pytest.raises(UsageError, match="does not have the id of the query"):
         stream_writer(tmp_path, query="", checkpointLocation=str(tmp_path))
-    with pytest.raises(UsageError, match="leave the option batch out"):
+    with pytest.raises(UsageError, match="the option batch is not for streams"):
         stream_writer(tmp_path, batch="1")

@@ -67,7 +67,7 @@ def test_several_places_are_read() -> None:
         ({"maxEventsPerTrigger": "0"}, "maxEventsPerTrigger is '0'"),
         ({"maxEventsPerTrigger": "1e3"}, "a whole number"),
         ({"maxTriggerDelay": "soon", "minEventsPerTrigger": "1"}, "'soon' is not a duration"),
-        ({"maxTriggerDelay": "1s"}, "set that one too"),
+        ({"maxTriggerDelay": "1s"}, "set minEventsPerTrigger too"),
         ({"minEventsPerTrigger": "2", "maxEventsPerTrigger": "1"}, "is larger"),
         ({"cursor": "a/b"}, "is not a valid name"),
         ({"channels": ","}, "is an empty list"),

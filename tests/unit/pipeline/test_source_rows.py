@@ -520,7 +520,7 @@ def test_options_have_their_place(ten: Path) -> None:
             batch_reader(ten, **{option: "1"})
     with pytest.raises(UsageError, match="endingOffsets is only for read"):
         stream_reader(ten, endingOffsets="5")
-    with pytest.raises(UsageError, match="no filters to a stream"):
+    with pytest.raises(UsageError, match="pushdown is only for read"):
         stream_reader(ten, pushdown="true")
     with pytest.raises(UsageError, match=r"no kind of event 'send' .did you mean 'sent'"):
         batch_reader(ten, kinds="send")

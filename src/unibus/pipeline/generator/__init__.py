@@ -1,1 +1,1 @@
-"""History that never happened, by the rules of the bus: for trials, tests and benchmarks."""
+"""Synthetic history by the rules of the bus: for trials, tests and benchmarks."""

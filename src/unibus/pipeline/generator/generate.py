@@ -1,6 +1,6 @@
-"""`unibus pipeline generate`: history that never happened, in capture directories as `unibus capture` makes them.
+"""`unibus pipeline generate`: synthetic history, in capture directories like those of `unibus capture`.
 
-For trials, tests and benchmarks: as many messages as one likes, by the rules of the bus, the same for the same seed.
+For trials, tests and benchmarks: any number of messages, by the rules of the bus, the same for the same seed.
 Time is cut into slices of about as many messages each. Of one slice everything is drawn at once, in arrays; what
 happens later waits for its slice. So memory holds a slice and what is in flight, however long the history is, and while
 one slice is drawn the segments of the one before are written.
@@ -18,7 +18,7 @@ import pyarrow as pa
 from unibus.capture.manifest import Manifest, is_capture
 from unibus.capture.segments import SegmentWriter
 from unibus.errors import UsageError
-from unibus.pipeline.generator.lives import Numbers
+from unibus.pipeline.generator.lifecycles import Numbers
 from unibus.pipeline.generator.rows import ATTR, GeneratedRows, RowOrder, Values
 from unibus.pipeline.generator.sending import Sending, arrivals
 from unibus.pipeline.generator.tables import Tables
@@ -30,14 +30,14 @@ SEGMENT_ROWS: Final = 250_000
 CHANNELS_MAX: Final = 2_000
 DOMAINS_MAX: Final = 100
 HOURS_MAX: Final = 87_600
-"""Ten years. The load of each minute, and what happens once an hour, are held in memory for the whole of it."""
+"""Ten years. The load of each minute, and the hourly events, are in memory for the whole time."""
 
 Progress = Callable[[int, int], object]
 
 
 @dataclass(frozen=True)
 class Generated:
-    """What was made. `folders` has one capture directory for each domain."""
+    """The result. `folders` has one capture directory for each domain."""
 
     messages: int
     events: int
@@ -48,13 +48,13 @@ class Generated:
 def generate(
     out: str, plan: WorldPlan, progress: Progress | None = None, segment_rows: int = SEGMENT_ROWS
 ) -> Generated:
-    """Make a capture directory for each domain below `out`. What is there already is never written over."""
+    """Create a capture directory for each domain below `out`. Existing ones are never overwritten."""
     _check(plan)
     out = local_folder(out, "a capture")
     folders = [str(Path(out) / domain_name(plan, number)) for number in range(plan.domains)]
     for folder in folders:
         if is_capture(folder):
-            raise UsageError(f"{folder} is there already", "name another directory with --out, or remove it")
+            raise UsageError(f"{folder} already exists", "name another directory with --out, or remove it")
     with ThreadPoolExecutor(2, "generate") as pool:
         streams = [_Stream(folder, plan, number, pool, segment_rows) for number, folder in enumerate(folders)]
         try:
@@ -71,15 +71,15 @@ def generate(
 
 def _check(plan: WorldPlan) -> None:
     if plan.messages < 1:
-        raise UsageError("--messages is at least 1")
+        raise UsageError("--messages must be at least 1")
     if not 1 <= plan.domains <= DOMAINS_MAX:
-        raise UsageError(f"--domains is 1 to {DOMAINS_MAX}")
+        raise UsageError(f"--domains must be 1 to {DOMAINS_MAX}")
     if not 1 <= plan.channels <= CHANNELS_MAX:
-        raise UsageError(f"--channels is 1 to {CHANNELS_MAX}")
+        raise UsageError(f"--channels must be 1 to {CHANNELS_MAX}")
     if not 0 < plan.hours <= HOURS_MAX:
-        raise UsageError(f"--hours is above 0, and at most {HOURS_MAX:,}, which is ten years")
+        raise UsageError(f"--hours must be above 0, and at most {HOURS_MAX:,}, which is ten years")
     if plan.seed < 0:
-        raise UsageError("--seed is a whole number from 0 on")
+        raise UsageError("--seed must be a whole number from 0 on")
 
 
 def _tell(plan: WorldPlan, streams: "list[_Stream]", progress: Progress) -> None:
@@ -90,7 +90,7 @@ def _tell(plan: WorldPlan, streams: "list[_Stream]", progress: Progress) -> None
         chance = np.random.default_rng([plan.seed, number, 17])
         spread = (number + np.sort(chance.random(todo - done))) / slices
         starts = np.interp(spread, shares, instants).astype(np.int64)
-        # More flows than there are messages there cannot be, so their numbers never meet.
+        # A slice has at most as many flows as messages, so the numbers of flows are unique.
         came = arrivals(plan, chance, done, todo - done, starts)
         until = plan.end_us if number == slices - 1 else int(np.interp((number + 1) / slices, shares, instants))
         for place, stream in enumerate(streams):
@@ -100,7 +100,7 @@ def _tell(plan: WorldPlan, streams: "list[_Stream]", progress: Progress) -> None
 
 
 class _Stream:
-    """One domain on its way to the disk."""
+    """Generates one domain, and writes its segments."""
 
     def __init__(self, folder: str, plan: WorldPlan, number: int, pool: ThreadPoolExecutor, segment_rows: int) -> None:
         domain = domain_of(plan, number)
@@ -119,10 +119,10 @@ class _Stream:
         self._begin()
 
     def _begin(self) -> None:
-        """Every entity is declared before anything is sent, and somebody reads history once an hour."""
+        """Every entity is declared before the first send, and a reader moves its position once an hour."""
         plan = self._plan
-        told: dict[str, Values] = {"chan": np.arange(self._channels), "attr": ATTR["declared"]}
-        self._rows.add("declared", np.full(self._channels, plan.start_us), told)
+        columns: dict[str, Values] = {"chan": np.arange(self._channels), "attr": ATTR["declared"]}
+        self._rows.add("declared", np.full(self._channels, plan.start_us), columns)
         hours = np.arange(plan.start_us + HOUR_US, plan.end_us, HOUR_US)
         self._rows.add("advanced", hours, {"chan": self._channels, "attr": ATTR["position"], "value": 1})
 
@@ -134,7 +134,7 @@ class _Stream:
             self._seal()
 
     def _seal(self) -> None:
-        """The next segment, by another thread: at most one of a domain is on its way, since they follow each other."""
+        """Write the next segment in another thread: at most one per domain at a time, since their order matters."""
         table = pa.concat_tables(self._waiting)
         self._waiting = [table.slice(self._segment_rows)]
         self._wait()

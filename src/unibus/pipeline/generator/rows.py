@@ -1,9 +1,9 @@
-"""Events on their way into segments: columns of numbers, put in order of time, then given their places.
+"""Generated events as columns of numbers: sorted by time, then numbered.
 
-A row knows its message by `life`, a number that nobody sees. Sequences and log numbers follow from the order of all
-rows, so they are given out here: `born` marks a row that stores a message, and takes the next sequence of its channel.
-Rows that were drawn together and have the same time stay together and in their order, as a batch of a store does.
-What is later than the present slice of time waits in memory; that is what is in flight, and no more.
+A row refers to its message by `uid`, a number that is not written. Sequences and log numbers follow from the order of
+all rows, so they are assigned here: `born` marks a row that stores a message, and takes the next sequence of its
+channel. Rows that were added together and have the same time stay together and in their order, like a batch of a store.
+Rows after the current slice of time are kept in memory: these are the messages in flight, and no more.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ COLUMNS: Final[dict[str, tuple[type[np.signedinteger], int]]] = {
     "ts": (np.int64, 0),
     "kind": (np.int8, 0),
     "chan": (np.int16, 0),
-    "life": (np.int64, 0),
+    "uid": (np.int64, 0),
     "born": (np.int64, 0),
     "place": (np.int64, 0),
     "msg": (np.int64, -1),
@@ -40,23 +40,23 @@ COLUMNS: Final[dict[str, tuple[type[np.signedinteger], int]]] = {
     "other_chan": (np.int16, 0),
     "other_place": (np.int64, 0),
 }
-"""Name -> type, and what it is where nothing is said. `place` is the sequence, 0 until it is known."""
+"""Name -> type and default. `place` is the sequence, 0 until it is assigned."""
 
 ATTRS: Final = (
     *("", "until_us", "visible_us", "copies", "source_seq", "source", "new_sequence", "dedup_key", "key", "moved"),
     *("declared", "position"),
 )
-"""What a row tells in its attrs, beside the priority; known by its place here."""
+"""The attrs of a row, beside the priority; a row has the index in this tuple."""
 ATTR: Final = {name: number for number, name in enumerate(ATTRS)}
 
 LAST_SEQUENCE: Final = tuple(
     KIND_CODES[kind] for kind in ("duplicate", "session_taken", "session_left", "session_stated", "declared")
 )
-"""Kinds that name no message but the last sequence that their entity has used."""
+"""Kinds whose sequence is not that of a message, but the last one that their entity has used."""
 
 
 class GeneratedRows:
-    """Rows as they are drawn. Whatever is added later stands later among those of the same instant."""
+    """Rows in the order in which they were added, which is kept among rows of the same time."""
 
     def __init__(self) -> None:
         self._parts: list[Row] = []
@@ -66,9 +66,9 @@ class GeneratedRows:
             self._parts.append(filled(kind, ts, columns))
 
     def add_together(self, *parts: Row, keep: NDArray[np.bool_] | None = None) -> None:
-        """The first row of each part, then the second of each: what one batch of a store wrote stays one.
+        """Interleave the parts: the first row of each, then the second of each, as batches of a store.
 
-        `keep` has a row for each row and a column for each part: which of them are there.
+        `keep` has a row for each row and a column for each part: whether it exists.
         """
         woven = {name: np.stack([part[name] for part in parts], axis=1) for name in COLUMNS}
         flat = {name: values.ravel() if keep is None else values[keep] for name, values in woven.items()}
@@ -93,7 +93,7 @@ def filled(kind: str, ts: Ints, columns: Mapping[str, Values]) -> Row:
 
 
 class RowOrder:
-    """The log of one domain: gives rows their sequence and their number, slice of time after slice of time."""
+    """The log of one domain: assigns sequences and log numbers, one slice of time after the other."""
 
     def __init__(self, channels: int) -> None:
         self.last = 0
@@ -101,7 +101,7 @@ class RowOrder:
         self._used = np.zeros(channels, np.int64)
 
     def up_to(self, rows: GeneratedRows, until_us: int) -> tuple[Ints, Row]:
-        """The numbers and the rows of everything that happens before that instant and was not told yet."""
+        """The numbers and the rows before that time that were not returned yet."""
         pool = rows.take(self._later)
         by_time = np.argsort(pool["ts"], kind="stable")
         cut = int(np.searchsorted(pool["ts"][by_time], until_us))
@@ -109,10 +109,10 @@ class RowOrder:
         self._later = {name: values[by_time[cut:]] for name, values in pool.items()}
         seq = self.last + 1 + np.arange(cut)
         self.last += cut
-        self._give_places(now, self._later)
+        self._assign_sequences(now, self._later)
         return seq, now
 
-    def _give_places(self, now: Row, later: Row) -> None:
+    def _assign_sequences(self, now: Row, later: Row) -> None:
         running = self._running(now)
         born = now["born"]
         stored = np.flatnonzero(born)
@@ -121,7 +121,7 @@ class RowOrder:
             known = np.zeros(int(born[stored].max()) - lowest + 1, np.int64)
             known[born[stored] - lowest] = running[stored]
             for rows in (now, later):
-                _resolve(rows["life"], rows["place"], known, lowest)
+                _resolve(rows["uid"], rows["place"], known, lowest)
                 _resolve(rows["other"], rows["other_place"], known, lowest)
         names_none = np.isin(now["kind"], LAST_SEQUENCE)
         now["place"][names_none] = running[names_none]
@@ -131,9 +131,9 @@ class RowOrder:
         now["value"][fresh] = running[fresh]
 
     def _running(self, now: Row) -> Ints:
-        """How many sequences the channel of each row has used by then, the row itself included."""
+        """How many sequences the channel of each row has used up to and including the row."""
         channel = now["chan"]
-        by_channel = np.argsort(channel, kind="stable")  # Of 16 bits: these are sorted by radix.
+        by_channel = np.argsort(channel, kind="stable")  # NumPy sorts 16 bits by radix, which is faster.
         counts = np.bincount(channel, minlength=len(self._used))
         stored = np.cumsum((now["born"] > 0)[by_channel])
         ends = np.cumsum(counts)
@@ -144,7 +144,7 @@ class RowOrder:
         return running
 
 
-def _resolve(lives: NDArray[np.signedinteger], places: NDArray[np.signedinteger], known: Ints, lowest: int) -> None:
-    wanted = np.flatnonzero((places == 0) & (lives >= lowest))
-    wanted = wanted[lives[wanted] - lowest < len(known)]
-    places[wanted] = known[lives[wanted] - lowest]
+def _resolve(uids: NDArray[np.signedinteger], places: NDArray[np.signedinteger], known: Ints, lowest: int) -> None:
+    wanted = np.flatnonzero((places == 0) & (uids >= lowest))
+    wanted = wanted[uids[wanted] - lowest < len(known)]
+    places[wanted] = known[uids[wanted] - lowest]

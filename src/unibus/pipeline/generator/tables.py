@@ -1,4 +1,4 @@
-"""Rows of numbers as tables of Arrow, with the columns that capture writes. Nothing here goes row by row in Python."""
+"""Converts rows of numbers to Arrow tables with the columns of a capture, without a loop over rows in Python."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ _KIND_NAMES: Final = pa.array([""] + [name for name, _code in sorted(KIND_CODES.
 
 
 class Tables:
-    """Makes the tables of one domain. `seed` goes into the ids."""
+    """Creates the tables of one domain. The ids depend on `seed`."""
 
     def __init__(self, domain: Domain, seed: int) -> None:
         self._domain = domain
@@ -65,13 +65,13 @@ class Tables:
         return pa.table([columns[field.name] for field in schema.EVENTS], schema=schema.EVENTS)
 
     def _ids(self, numbers: NDArray[np.signedinteger], there: Flags) -> pa.Array:
-        """As a stamper makes them: a prefix, and a number that goes up."""
+        """Like those of an IdGenerator: a prefix, and an increasing number."""
         prefix = _mixed(np.array([self._seed], np.uint64)) >> np.uint64(16)
         counted = numbers[there].astype(np.uint64)
         return _hex(there, np.broadcast_to(prefix, counted.shape), counted, short=True)
 
     def _attrs(self, seq: Ints, rows: Row) -> pa.Array:
-        """Entries of all rows side by side, then put in the order of their rows."""
+        """The entries of all rows by key, then sorted by row."""
         attr, value = rows["attr"], rows["value"]
         entries = _Entries()
         prior = np.isin(rows["kind"], _WITH_PRIORITY)
@@ -105,7 +105,7 @@ class Tables:
         entries.add("name", told, pa.repeat(CURSOR, int(told.sum())))
 
     def bodies(self, events: pa.Table) -> pa.Table:
-        """Of the events that brought data."""
+        """The bodies of the events with data."""
         mask = pc.is_in(events["kind_code"], value_set=pa.array(BODY_KINDS, pa.int8()))
         brought = events.filter(mask).select(["seq", "domain", "channel", "channel_key", "sequence", "message_id"])
         count = brought.num_rows
@@ -125,7 +125,7 @@ class Tables:
 
 
 class _Entries:
-    """Entries of a map column, gathered by key."""
+    """Entries of a map column, collected by key."""
 
     def __init__(self) -> None:
         self._rows: list[Ints] = []
@@ -139,7 +139,7 @@ class _Entries:
             self._values.append(values)
 
     def array(self, count: int) -> pa.Array:
-        """One map for each of `count` rows, null where nothing was told."""
+        """One map for each of `count` rows; null for a row without entries."""
         if not self._rows:
             return pa.nulls(count, schema.EVENTS.field("attrs").type)
         rows = np.concatenate(self._rows)
@@ -160,7 +160,7 @@ def _priority_of(numbers: NDArray[np.signedinteger]) -> NDArray[np.int64]:
 
 
 def _without_zero(told: Flags, number: NDArray[np.signedinteger]) -> tuple[Flags, NDArray[np.signedinteger]]:
-    """History leaves out what is 0."""
+    """Null for 0, which history leaves out."""
     kept = told.copy()
     kept[told] = number != 0
     return kept, number[number != 0]
@@ -171,14 +171,14 @@ def _null_where(values: NDArray[np.signedinteger], missing: Flags) -> pa.Array:
 
 
 def _among(outer: Flags, inner: Flags) -> Flags:
-    """`inner` speaks of those that `outer` has chosen."""
+    """`inner` has a flag for each row that `outer` selects."""
     both = outer.copy()
     both[outer] = inner
     return both
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Numbers that look drawn, and are the same whenever they are asked for (splitmix64)."""
+    """Pseudo-random numbers that depend only on the input (splitmix64)."""
     z = numbers + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -186,7 +186,7 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _hex(there: Flags, *numbers: NDArray[np.uint64], short: bool = False) -> pa.Array:
-    """Text of 16 digits for each number, one after the other; null where nothing is there. `short`: 12 digits."""
+    """A text of 16 hexadecimal digits for each number; null for none. `short`: 12 digits."""
     count = int(there.sum())
     digits = np.empty((count, 4 * len(numbers)), np.uint32)
     for place, number in enumerate(numbers):

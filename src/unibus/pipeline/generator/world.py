@@ -1,8 +1,8 @@
-"""The made-up company whose history `unibus pipeline generate` tells: its domains, queues, topics and their habits.
+"""The synthetic company of `unibus pipeline generate`: its domains, queues, topics, and how their messages behave.
 
-All of it follows from the seed. Habits are arrays with one place for each entity, so that the lives of a hundred
-thousand messages can be drawn at once (lives.py): how long a message waits and is worked on, how often that
-fails, how the failures are called, when a consumer went away and did not come back.
+Everything is computed from the seed. `Habits` are arrays with one value for each entity, so that the lifecycles of a
+hundred thousand messages can be generated at once (lifecycles.py): how long a message waits and is processed, how often
+that fails and with which error, when a consumer stops for good.
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ REASONS: Final = (
     *(None, "abandoned", "lock_expired", "released", "MaxDeliveryCountExceeded", "TTLExpiredException"),
     *("HandlerRejected", "PayloadMismatch", "NotFound", "closed", "by hand", "session_closed"),
 )
-"""What stands in the column `reason`, known by its place here."""
+"""The values of the column `reason`; a row has the index in this tuple."""
 
 SIGNATURES: Final = (
     *(None, "TimeoutError", "ConnectionError", "ValidationError", "KeyError", "ValueError", "IntegrityError"),
@@ -46,8 +46,8 @@ SIGNATURES: Final = (
 
 @dataclass(frozen=True)
 class WorldPlan:
-    """What is asked for. `unread` is the share of messages that nobody ever receives, beside the usual ones; `prefix`
-    stands before the names of domains, for several histories in one lake."""
+    """What to generate. `unread` is an additional share of messages that are never received; `prefix` is put before the
+    names of domains, for several histories in one lake."""
 
     messages: int
     domains: int = 3
@@ -66,7 +66,7 @@ class WorldPlan:
 
 @dataclass(eq=False)
 class Domain:
-    """The entities of one domain. What is sent to stands first: queues and topics, `share` says how much each gets."""
+    """The entities of one domain. The targets of sends are first: queues and topics; `share` is the load of each."""
 
     name: str
     end_us: int
@@ -87,7 +87,7 @@ class Domain:
 
 @dataclass(eq=False)
 class Habits:
-    """By the place of the entity in its domain. Durations are the logarithms of medians in microseconds."""
+    """By the index of the entity in its domain. Durations are logarithms of medians in microseconds."""
 
     wait: Floats
     wait_spread: Floats
@@ -207,7 +207,7 @@ def _habits(domain: Domain, plan: WorldPlan, chance: np.random.Generator) -> Hab
 
 
 def times_of_day(plan: WorldPlan) -> tuple[Floats, Floats]:
-    """The share of all traffic up to an instant, and these instants: busy afternoons, quiet nights, some bursts."""
+    """The share of all traffic up to a time, and these times: busy afternoons, quiet nights, some bursts."""
     chance = np.random.default_rng([plan.seed, 11])
     edges = np.linspace(plan.start_us, plan.end_us, max(2, int(plan.hours * 60)) + 1)
     hour = (edges[:-1] / HOUR_US) % 24

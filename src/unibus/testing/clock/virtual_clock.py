@@ -1,9 +1,9 @@
-"""A clock that moves only when it is told to, so that a test of a minute takes no time and always ends the same.
+"""A clock that only a test moves, so that a test of a minute takes no time and always has the same result.
 
-    advance(1.0)   wait for the handlers ─▶ fire the first timer, at its very instant ─▶ wait for the handlers ─▶ …
+    advance(1.0)   wait for the handlers ─▶ run the first timer, at exactly its time ─▶ wait for the handlers ─▶ …
 
-Between two timers the clock stands still and the handlers come to rest. So a handler that fails reads the time at
-which it was called, and its next retry is due exactly one delay after that.
+Between two timers the clock does not move until the handlers are idle. So a handler that fails reads the time at which
+it was called, and its next retry is exactly one delay later.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 TIMEOUT_S: Final = 5.0
-"""Of real time: far beyond what the handlers of a test take, and short enough to be told why it hangs."""
+"""Of real time: much longer than the handlers of a test take, and short enough to report soon why it hangs."""
 
 NAP_S: Final = 0.0002
-"""Handlers may run in any thread and on any loop, so waiting for them is looking again. Only while they really work."""
+"""Handlers may run in any thread and on any loop, so waiting for them is polling. Only while a handler runs."""
 
 EAGER_LOOKS: Final = 100
-"""How often an event loop is let go on before the first nap: enough for handlers that wait for nothing."""
+"""How often an event loop runs before the first sleep: enough for handlers that wait for nothing."""
 
 
 class VirtualClock(Clock):
     """`MessageBus(clock=VirtualClock())`: time stamps, ttl, rate limits, windows and retries follow this clock.
 
-    Several buses may share one. Time-outs of calls that wait (`drain`, `request`, `close`) stay in real time: they are
-    there to end a test that hangs. Entered as a context, it also gives its time to messages made by `Message.new`.
+    Several buses may share one. Time-outs of blocking calls (`drain`, `request`, `close`) stay in real time, so that
+    they end a test that hangs. As a context manager, it also sets the time of messages created by `Message.new`.
     """
 
     def __init__(self, start: datetime = START) -> None:
@@ -52,7 +52,7 @@ class VirtualClock(Clock):
 
     @property
     def elapsed(self) -> float:
-        """Seconds that this clock was moved by since it was made; `set_wall` does not count."""
+        """The seconds by which this clock was advanced; `set_wall` does not count."""
         return self._elapsed_ns / 1e9
 
     def now(self) -> datetime:
@@ -68,34 +68,34 @@ class VirtualClock(Clock):
     # Moving
 
     def advance(self, seconds: float, *, settle: bool = True, timeout: float | None = TIMEOUT_S) -> None:
-        """Move both readings on, and fire what comes due on the way, in order, each at its instant.
+        """Move the wall and the monotonic time, and run the timers on the way, in order, each at its time.
 
         Waits for the handlers of every bus on this clock before the first move and after each timer; TimeoutError if
-        that takes more than `timeout` seconds of real time in all. `settle=False` moves on without them. On an event
-        loop's own thread waiting would block its handlers: LoopMismatch.
+        that takes more than `timeout` seconds of real time in total. `settle=False` does not wait. On the thread of an
+        event loop waiting would block its handlers: LoopMismatch.
         """
         self._walk(self._steps(self._elapsed_ns + seconds_ns(seconds)), settle, timeout)
 
     async def advance_async(self, seconds: float, *, settle: bool = True, timeout: float | None = TIMEOUT_S) -> None:
-        """The same on an event loop, whose handlers run meanwhile."""
+        """`advance` on an event loop, whose handlers run meanwhile."""
         await self._walk_async(self._steps(self._elapsed_ns + seconds_ns(seconds)), settle, timeout)
 
     def run_timers(self, timers: "VirtualTimers | None" = None, *, timeout: float | None = TIMEOUT_S) -> None:
-        """Advance from timer to timer until none is left (of one bus, or of all), new ones included."""
+        """Advance from timer to timer until none is left (of one bus, or of all), including new ones."""
         self._walk(self._runs(timers), True, timeout)
 
     async def run_timers_async(
         self, timers: "VirtualTimers | None" = None, *, timeout: float | None = TIMEOUT_S
     ) -> None:
-        """The same on an event loop."""
+        """`run_timers` on an event loop."""
         await self._walk_async(self._runs(timers), True, timeout)
 
     def set_wall(self, when: datetime) -> None:
-        """Let the wall clock jump, either way, as when somebody sets it. No timer fires: no time has passed."""
+        """Set the wall clock, forward or back, as an administrator does. No timer runs: no time has passed."""
         self._wall_offset_ns = wall_ns_of(when) - self._elapsed_ns
 
     def _steps(self, until_ns: int) -> Iterator[None]:
-        """Move and fire. Yields wherever the handlers have to come to rest first."""
+        """Move the time and run timers. Yields where the handlers have to become idle first."""
         yield
         while (call := self._agenda.take(until_ns)) is not None:
             self._move(call.due_ns)
@@ -133,12 +133,12 @@ class VirtualClock(Clock):
                 await asyncio.sleep(0 if looks < EAGER_LOOKS else NAP_S)
 
     def _is_resting(self, deadline: float) -> bool:
-        # Twice: a bus that was looked at first may have got something from a handler of one that was looked at last.
+        # Twice: a handler of the last bus may have published to the first one after that was checked.
         if all(timers.is_resting() for timers in self._agenda.owners() * 2):
             return True
         if time.monotonic() > deadline:
             raise TimeoutError(
-                f"handlers are still at work and the time-out of real time is over; the virtual clock stands at "
+                f"handlers still run after the time-out (of real time); the virtual clock is at "
                 f"{self.elapsed} s (let the handlers return, or advance with settle=False)"
             )
         return False
@@ -146,7 +146,7 @@ class VirtualClock(Clock):
     def timers(self, is_resting: Callable[[], bool]) -> "VirtualTimers":
         return VirtualTimers(self._agenda, self._read_monotonic_ns, is_resting)
 
-    # The time of messages that are made outside of a bus
+    # The time of messages that are created outside of a bus
 
     def __enter__(self) -> "VirtualClock":
         self._lent.append(default_id_generator())
@@ -158,7 +158,7 @@ class VirtualClock(Clock):
 
 
 class VirtualTimers(Timers):
-    """The timers of one bus on a virtual clock. They fire in the thread that moves the clock."""
+    """The timers of one bus on a virtual clock. They run in the thread that moves the clock."""
 
     def __init__(self, agenda: "Agenda", now_ns: Callable[[], int], is_resting: Callable[[], bool]) -> None:
         self._agenda = agenda
@@ -175,7 +175,7 @@ class VirtualTimers(Timers):
 
 @dataclass(order=True)
 class Call:
-    """Calls of one instant are due in the order of their making."""
+    """Calls of the same time run in the order in which they were added."""
 
     due_ns: int
     number: int
@@ -184,7 +184,7 @@ class Call:
 
 
 class Agenda:
-    """What is due when, and for whom. Handlers add to it from their threads while the test takes from it."""
+    """The scheduled calls of all buses. Handlers add calls from their threads while the test takes them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -197,7 +197,7 @@ class Agenda:
             self._owners.append(owner)
 
     def close(self, owner: VirtualTimers) -> None:
-        """Forget the owner and its calls; what it adds later is forgotten too."""
+        """Remove the owner and its calls; calls that it adds later are ignored."""
         with self._lock:
             self._owners = [other for other in self._owners if other is not owner]
             self._calls = [call for call in self._calls if call.owner is not owner]
@@ -214,12 +214,12 @@ class Agenda:
                 heapq.heappush(self._calls, Call(due_ns, self._count, action, owner))
 
     def next_ns(self, owner: VirtualTimers | None) -> int | None:
-        """When the next call is due, of one owner or of all; None if there is none."""
+        """The time of the next call, of one owner or of all; None if there is none."""
         with self._lock:
             return min((call.due_ns for call in self._calls if owner in (None, call.owner)), default=None)
 
     def take(self, until_ns: int) -> Call | None:
-        """Remove and return the first call that is due by then."""
+        """Remove and return the first call up to that time."""
         with self._lock:
             return heapq.heappop(self._calls) if self._calls and self._calls[0].due_ns <= until_ns else None
 
@@ -237,5 +237,5 @@ def seconds_ns(seconds: float) -> int:
 def wall_ns_of(when: datetime) -> int:
     if when.tzinfo is None:
         raise UsageError(f"{when!r} has no time zone", "datetime(..., tzinfo=UTC)")
-    # In whole microseconds: a float cannot hold the nanoseconds of our time.
+    # In whole microseconds: a float cannot hold today's time in nanoseconds.
     return (when - EPOCH) // timedelta(microseconds=1) * 1_000

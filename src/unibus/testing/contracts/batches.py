@@ -1,4 +1,4 @@
-"""The contract of the whole: batches that are atomic, bounds, entities that come and go, history, and who is woken."""
+"""The contract of batches (atomic), quotas, entities (created and deleted), history, and wake-ups of receivers."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ from unibus.testing.contracts.rig import SECOND, Contract, Rig, sending, settlin
 
 
 class BatchContract(Contract):
-    """All of it or nothing."""
+    """A batch is applied as a whole, or not at all."""
 
     def test_a_batch_is_carried_out_in_its_order(self, rig: Rig) -> None:
         rig.queue("q")
@@ -122,7 +122,7 @@ class QuotaContract(Contract):
     def test_a_queue_holds_as_many_messages_as_it_may(self, rig: Rig) -> None:
         rig.queue("q", max_count=2)
         rig.fill("q", "ab")
-        rig.one("q")  # A locked message is held as well.
+        rig.one("q")  # A locked message counts as well.
         with pytest.raises(QuotaExceeded):
             rig.send("q", "c")
         rig.complete(rig.one("q"))
@@ -145,7 +145,7 @@ class QuotaContract(Contract):
         rig.topic("t")
         path = rig.subscription("t", "s", forward_to="q")
         rig.fill("t", "abc")
-        assert (rig.drain("q"), [letter.body for letter in rig.dead(path)]) == (["a"], ["b", "c"])
+        assert (rig.drain("q"), [message.body for message in rig.dead(path)]) == (["a"], ["b", "c"])
 
 
 class EntityContract(Contract):
@@ -205,7 +205,7 @@ class EntityContract(Contract):
             with pytest.raises(EntityNotFound):
                 call()
 
-    def test_nobody_sends_to_subscriptions_and_dead_letters_or_receives_from_topics(self, rig: Rig) -> None:
+    def test_subscriptions_and_dead_letter_queues_take_no_sends_and_topics_no_receives(self, rig: Rig) -> None:
         rig.queue("q")
         rig.topic("t")
         path = rig.subscription("t", "s")
@@ -259,12 +259,12 @@ class EntityContract(Contract):
         held = rig.peek("q")
         assert info.active + info.locked + info.scheduled + info.deferred == len(held)
         assert info.size_bytes == sum(each.who.size for each in held)
-        # 9 were sent: those that are held, one that is done and one that is dead.
+        # 9 were sent: the stored ones, one that is completed and one that is dead-lettered.
         assert len(held) + info.dead + 1 == info.last_sequence == 9
 
 
 class HistoryContract(Contract):
-    """Every change once, in its order, and nothing before safe_seq comes later."""
+    """Every change once, in order, and no event up to safe_seq appears later."""
 
     def test_every_change_is_an_event_once_and_in_order(self, rig: Rig) -> None:
         rig.queue("q")
@@ -350,7 +350,7 @@ class HistoryContract(Contract):
 
 
 class WatchContract(Contract):
-    """Who waits is called once when there may be something. A call may be in vain, but none may be missing."""
+    """A watcher is called once when there may be a message. A call may be spurious, but none may be missing."""
 
     def watched(self, rig: Rig, entity: str) -> list[int]:
         calls: list[int] = []
@@ -385,10 +385,10 @@ class WatchContract(Contract):
     def test_a_subscription_and_a_dead_letter_queue_can_be_watched(self, rig: Rig) -> None:
         rig.topic("t")
         path = rig.subscription("t", "s")
-        calls, letters = self.watched(rig, path), self.watched(rig, sub_queue(path))
+        calls, dead_calls = self.watched(rig, path), self.watched(rig, sub_queue(path))
         rig.send("t", "a")
         rig.settle(DEAD_LETTER, rig.one(path))
-        assert (calls, letters) == ([1], [1])
+        assert (calls, dead_calls) == ([1], [1])
 
     def test_who_stops_watching_is_not_called_and_passes_his_call_on(self, rig: Rig) -> None:
         rig.queue("q")
@@ -398,7 +398,7 @@ class WatchContract(Contract):
         stop_third = rig.store.watch("q", lambda: calls.append("third"))
         stop_third()
         rig.send("q", "a")
-        stop_first()  # Whether it was called or not: the message is there for somebody.
+        stop_first()  # Whether it was called or not: one of the watchers must get the message.
         assert calls in (["first", "second"], ["second"])
 
     def test_a_watch_that_is_over_does_not_stop_the_next_one_of_the_same_caller(self, rig: Rig) -> None:

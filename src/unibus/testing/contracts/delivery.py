@@ -1,4 +1,4 @@
-"""The contract of a queue: order, locks, fences, deliveries that are counted, and messages that are set aside."""
+"""The contract of a queue: order, locks, fencing tokens, delivery counts, and deferred messages."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, every_se
 
 
 class OrderContract(Contract):
-    """By (priority, sequence), or by sequence; and who comes back has kept his place."""
+    """By (priority, sequence), or by sequence; a message that is redelivered keeps its place."""
 
     def test_the_most_urgent_comes_first_and_then_the_oldest(self, rig: Rig) -> None:
         rig.queue("q")
@@ -129,7 +129,7 @@ class OrderContract(Contract):
 
 
 class LockContract(Contract):
-    """A lock has a token and an end. Only the token of the lock that is held counts, and only until then."""
+    """A lock has a token and a deadline. Only the token of the current lock is valid, and only until the deadline."""
 
     def test_a_delivery_is_counted_when_it_is_made(self, rig: Rig) -> None:
         rig.queue("q")
@@ -152,11 +152,11 @@ class LockContract(Contract):
         rig.abandon(rig.one("q"))
         rig.abandon(rig.one("q"))
         assert rig.claim("q") == []
-        [letter] = rig.dead("q")
-        assert letter.body == "a"
-        assert letter.headers[REASON_HEADER] == MAX_DELIVERY_COUNT_EXCEEDED
-        assert "2" in str(letter.headers[DESCRIPTION_HEADER])
-        assert letter.headers[SOURCE_HEADER] == "q"
+        [message] = rig.dead("q")
+        assert message.body == "a"
+        assert message.headers[REASON_HEADER] == MAX_DELIVERY_COUNT_EXCEEDED
+        assert "2" in str(message.headers[DESCRIPTION_HEADER])
+        assert message.headers[SOURCE_HEADER] == "q"
         assert rig.info("q").dead == 1
 
     def test_a_lock_that_ends_at_the_last_delivery_makes_a_dead_letter_too(self, rig: Rig) -> None:
@@ -164,18 +164,18 @@ class LockContract(Contract):
         rig.send("q", "a")
         rig.one("q")
         rig.advance(10)
-        assert [letter.headers[REASON_HEADER] for letter in rig.dead("q")] == [MAX_DELIVERY_COUNT_EXCEEDED]
+        assert [message.headers[REASON_HEADER] for message in rig.dead("q")] == [MAX_DELIVERY_COUNT_EXCEEDED]
 
     def test_dead_lettering_by_hand_keeps_reason_description_and_headers(self, rig: Rig) -> None:
         rig.queue("q")
         rig.send("q", "a")
         claimed = rig.one("q")
         rig.settle(DEAD_LETTER, claimed, reason="Broken", description="cannot be read", overlay={"by": "hand"})
-        [letter] = rig.claim(sub_queue("q"))
-        found = headers(letter)
+        [message] = rig.claim(sub_queue("q"))
+        found = headers(message)
         assert (found[REASON_HEADER], found[DESCRIPTION_HEADER], found["by"]) == ("Broken", "cannot be read", "hand")
-        assert (bodies([letter]), letter.delivery_count) == (["a"], 1)
-        rig.complete(letter)
+        assert (bodies([message]), message.delivery_count) == (["a"], 1)
+        rig.complete(message)
         assert rig.info("q").dead == 0
 
     def test_a_dead_letter_never_leaves_its_queue_by_itself(self, rig: Rig) -> None:
@@ -192,7 +192,7 @@ class LockContract(Contract):
         rig.send("q", "a")
         rig.settle(DEAD_LETTER, rig.one("q"), reason="first")
         rig.settle(DEAD_LETTER, rig.one(sub_queue("q")), reason="second")
-        assert [letter.headers[REASON_HEADER] for letter in rig.dead("q")] == ["second"]
+        assert [message.headers[REASON_HEADER] for message in rig.dead("q")] == ["second"]
 
     def test_headers_of_a_settlement_stay_with_the_message(self, rig: Rig) -> None:
         rig.queue("q")
@@ -276,7 +276,7 @@ class LockContract(Contract):
 
 
 class DeferContract(Contract):
-    """A deferred message waits until somebody asks for it by its sequence."""
+    """A deferred message is delivered only to a receive by its sequence."""
 
     def test_a_deferred_message_is_only_received_by_its_sequence(self, rig: Rig) -> None:
         rig.queue("q")
@@ -326,11 +326,11 @@ class DeferContract(Contract):
         rig.send("q", "a")
         rig.defer(rig.one("q"))
         rig.abandon(rig.deferred("q", 1)[0])
-        assert [letter.headers[REASON_HEADER] for letter in rig.dead("q")] == [MAX_DELIVERY_COUNT_EXCEEDED]
+        assert [message.headers[REASON_HEADER] for message in rig.dead("q")] == [MAX_DELIVERY_COUNT_EXCEEDED]
 
 
 class ProcessedContract(Contract):
-    """A consumer's mark is part of the batch that settles its message."""
+    """The processed key of a consumer is stored in the batch that settles its message."""
 
     def test_a_mark_is_there_with_the_settlement_and_not_without_it(self, rig: Rig) -> None:
         rig.queue("q")

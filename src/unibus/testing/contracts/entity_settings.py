@@ -1,5 +1,4 @@
-"""The contract of what is set on entities: who may send and receive, how large a message may be, when they go, and the
-moments that they remember."""
+"""The contract of settings of entities: status, largest message, deletion when idle, and the times of an entity."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -18,7 +17,7 @@ IDLE_S = 600.0
 
 
 class StatusContract(Contract):
-    """`status` is heeded where somebody stands at the door. What is on its way inside goes on."""
+    """`status` applies to sends and receives of clients. Deliveries and copies inside of the store continue."""
 
     def test_send_disabled_refuses_senders_only(self, rig: Rig) -> None:
         rig.queue("q")
@@ -84,7 +83,7 @@ class StatusContract(Contract):
         assert rig.drain(path) == ["a"]
 
     def test_a_disabled_subscription_still_gets_its_copies(self, rig: Rig) -> None:
-        """As in Azure: what is sent to an active topic is copied there, and waits."""
+        """As in Azure: a message for an active topic is copied there, and stored."""
         rig.topic("t")
         path = rig.subscription("t", "s", status="disabled")
         rig.send("t", "a")
@@ -110,9 +109,9 @@ class StatusContract(Contract):
         rig.update("end", status="send_disabled")
         rig.send("q", "forwarded")
         rig.advance(10)
-        assert (rig.drain("end"), [letter.body for letter in rig.dead("q")]) == (["later"], ["forwarded"])
+        assert (rig.drain("end"), [message.body for message in rig.dead("q")]) == (["later"], ["forwarded"])
 
-    def test_who_waits_is_told(self, rig: Rig) -> None:
+    def test_a_change_of_status_wakes_receivers(self, rig: Rig) -> None:
         rig.queue("q")
         calls: list[str] = []
         rig.store.watch("q", lambda: calls.append("first"))
@@ -154,11 +153,11 @@ class StatusContract(Contract):
 
 
 class IdleContract(Contract):
-    """`auto_delete_on_idle`: what nobody uses goes."""
+    """`auto_delete_on_idle`: an entity that is not used is deleted."""
 
     @pytest.fixture
     def steady(self, open_store: OpenStore) -> Iterable[Rig]:
-        """Counting begins anew with the store: a watch keeps it, also where every call opens it again."""
+        """Opening a store restarts the idle time: a watch keeps one store open, also in tests that reopen it."""
         with VirtualClock() as clock:
             store = open_store(clock)
             rig = Rig(store, clock)
@@ -170,7 +169,7 @@ class IdleContract(Contract):
     def is_there(self, rig: Rig, name: str) -> bool:
         return any(info.name == name for info in rig.store.entities().wait())
 
-    def test_an_entity_that_nobody_uses_goes_with_its_messages(self, steady: Rig) -> None:
+    def test_an_idle_entity_is_deleted_with_its_messages(self, steady: Rig) -> None:
         rig = steady
         rig.queue("q", auto_delete_on_idle=IDLE_S)
         rig.send("q", "a")
@@ -247,7 +246,7 @@ class IdleContract(Contract):
 
 
 class MomentContract(Contract):
-    """When an entity was made, changed and used."""
+    """When an entity was created, changed and used."""
 
     def test_an_entity_knows_its_moments(self, rig: Rig) -> None:
         made_ns = rig.now_ns()
@@ -267,7 +266,7 @@ class MomentContract(Contract):
 
     def test_a_store_knows_who_was_used_when(self, rig: Rig) -> None:
         rig.queue("q")
-        rig.store.watch("q", lambda: None)  # From now on it is one store, also where every call opens it again.
+        rig.store.watch("q", lambda: None)  # A watch keeps one store open, also in tests that reopen it in every call.
         used_ns = rig.now_ns()
         assert rig.info("q").accessed_ns == used_ns
         for use in (lambda: rig.send("q", "a"), lambda: rig.peek("q"), lambda: rig.drain("q")):
@@ -289,7 +288,7 @@ class MomentContract(Contract):
         rig.run(DropRule(path, DEFAULT_RULE))
         assert (rig.info(path).created_ns, rig.info(path).updated_ns) == (made_ns, made_ns + 2 * SECOND)
 
-    def test_an_entity_that_is_made_anew_is_another(self, rig: Rig) -> None:
+    def test_an_entity_that_is_created_again_is_another(self, rig: Rig) -> None:
         rig.queue("q")
         rig.drop("q")
         rig.advance(5)

@@ -1,6 +1,6 @@
-"""The contract of what a forward may not do: pass the limits, the status or the duplicate detection of its target.
+"""The contract of forwards: they obey the quota, the status and the duplicate detection of their target.
 
-refused (full, disabled, too large)     a dead letter of the entity that forwards, with the reason
+rejected (full, disabled, too large)    dead-lettered by the entity that forwards, with the reason
 known to duplicate detection            dropped, as a send to the target would be
 a dead-lettered message                 in neither case: it stays in its own dead-letter queue
 """
@@ -28,21 +28,21 @@ LARGE = "x" * 3_000
 
 
 def reasons(rig: Rig, queue: str) -> list[tuple[object, object]]:
-    """Each dead letter of the queue with its reason."""
-    return [(letter.body, letter.headers[REASON_HEADER]) for letter in rig.dead(queue)]
+    """Each dead-lettered message of the queue with its reason."""
+    return [(message.body, message.headers[REASON_HEADER]) for message in rig.dead(queue)]
 
 
 class ForwardLimitContract(Contract):
-    """What a direct send would be refused for, a forward is, too; and then nothing is lost."""
+    """A forward is rejected for the same reasons as a direct send; the message is not lost."""
 
     def test_a_full_target_refuses(self, rig: Rig) -> None:
         rig.queue("full", max_count=2)
         rig.queue("q", forward_to="full")
         rig.fill("q", "abc")
         assert (bodies(rig.peek("full")), reasons(rig, "q")) == (["a", "b"], [("c", QUOTA_EXCEEDED)])
-        [letter] = rig.dead("q")
-        assert letter.headers[SOURCE_HEADER] == "q"
-        assert "'full'" in str(letter.headers[DESCRIPTION_HEADER])
+        [message] = rig.dead("q")
+        assert message.headers[SOURCE_HEADER] == "q"
+        assert "'full'" in str(message.headers[DESCRIPTION_HEADER])
         rig.complete(rig.one("full"))
         rig.send("q", "d")
         assert bodies(rig.peek("full")) == ["b", "d"]
@@ -84,7 +84,7 @@ class ForwardLimitContract(Contract):
         assert (bodies(rig.peek("full")), reasons(rig, "middle")) == (["a"], [("b", QUOTA_EXCEEDED)])
         assert (rig.dead("q"), rig.dead(path)) == ([], [])
 
-    def test_a_subscription_that_forwards_refuses_nobody_else(self, rig: Rig) -> None:
+    def test_a_full_target_of_a_subscription_does_not_reject_the_send(self, rig: Rig) -> None:
         rig.queue("full", max_count=1)
         rig.topic("t")
         plain, path = rig.subscription("t", "plain"), rig.subscription("t", "s", forward_to="full")
@@ -103,7 +103,7 @@ class ForwardLimitContract(Contract):
             [("b", QUOTA_EXCEEDED)],
         )
 
-    def test_only_the_subscriptions_whose_rules_match_need_room(self, rig: Rig) -> None:
+    def test_only_the_subscriptions_whose_rules_match_need_a_free_place(self, rig: Rig) -> None:
         rig.topic("t")
         never = text_of([Rule("never", SqlFilter("1 = 2"))])
         wide = rig.subscription("t", "wide", rules=text_of([Rule("all", SqlFilter("1 = 1"))]))
@@ -129,7 +129,7 @@ class ForwardLimitContract(Contract):
         assert rig.peek("q") == []
 
     def test_sends_of_a_batch_come_before_its_forwards(self, rig: Rig) -> None:
-        """What was checked for the batch keeps its room, wherever it is in the batch."""
+        """The direct sends of a batch keep their places, wherever they are in the batch."""
         rig.queue("full", max_count=2)
         rig.queue("q", forward_to="full")
         rig.run(sending("q", "a"), sending("q", "b"), sending("full", "direct"), sending("q", "c"))
@@ -142,11 +142,11 @@ class ForwardLimitContract(Contract):
         rig.settle(DEAD_LETTER, rig.one("end"))
         rig.queue("q", forward_to=sub_queue("end"))
         rig.fill("q", "bcd")
-        assert [letter.body for letter in rig.dead("end")] == ["a", "b", "c", "d"]
+        assert [message.body for message in rig.dead("end")] == ["a", "b", "c", "d"]
 
 
 class ForwardedDeadLetterContract(Contract):
-    """A dead-lettered message goes where it is forwarded to, or stays in its own dead-letter queue."""
+    """A dead-lettered message is forwarded to its target, or stays in its own dead-letter queue."""
 
     def dead_letter(self, rig: Rig, *names: str) -> None:
         for name in names:
@@ -170,7 +170,10 @@ class ForwardedDeadLetterContract(Contract):
         self.dead_letter(rig, LARGE[:100])
         rig.send("q", LARGE)
         rig.settle(DEAD_LETTER, rig.one("q"))
-        assert (bodies(rig.peek("graves")), [letter.body for letter in rig.dead("q")]) == ([LARGE[:100]], ["a", LARGE])
+        assert (bodies(rig.peek("graves")), [message.body for message in rig.dead("q")]) == (
+            [LARGE[:100]],
+            ["a", LARGE],
+        )
 
     def test_behind_the_target_the_last_entity_has_it(self, rig: Rig) -> None:
         rig.queue("full", max_count=1)
@@ -215,11 +218,11 @@ class ForwardedDeadLetterContract(Contract):
         rig.run(settling(DEAD_LETTER, rig.one("q")))
         for claimed in rig.claim(sub_queue("other"), 2):
             rig.run(settling(DEAD_LETTER, claimed))
-        assert [letter.headers[SOURCE_HEADER] for letter in rig.dead("other")] == ["other", "q"]
+        assert [message.headers[SOURCE_HEADER] for message in rig.dead("other")] == ["other", "q"]
 
 
 class ForwardedDuplicateContract(Contract):
-    """A target knows what was forwarded to it as it knows what was sent to it."""
+    """Duplicate detection of a target includes the messages that were forwarded to it."""
 
     def test_what_was_forwarded_is_known(self, rig: Rig) -> None:
         rig.queue("end", dedup_window=60)
@@ -277,7 +280,7 @@ class ForwardedDuplicateContract(Contract):
     def test_an_action_does_not_change_what_a_scheduled_message_is_known_by(
         self, rig: Rig, action: SqlRuleAction | None
     ) -> None:
-        """Once it was stored, its key is compared where the target compares ids."""
+        """The dedup key of a message that was stored before counts if the target compares ids."""
         rig.queue("keys")
         rig.queue("ids", dedup_window=60)
         rig.topic("t")
@@ -315,7 +318,7 @@ class ForwardedDuplicateContract(Contract):
         assert (bodies(rig.peek("end")), rig.dead("q")) == (["a"], [])
 
     def test_a_message_is_no_duplicate_of_itself(self, rig: Rig) -> None:
-        """In a cycle it comes back to where it is known: the hop limit ends that, and nothing is lost."""
+        """In a cycle it returns to an entity that knows it: the hop limit ends that, and nothing is lost."""
         rig.queue("a", forward_to="b", dedup_window=60)
         rig.queue("b", forward_to="a", dedup_window=60)
         rig.queue("self", forward_to="self", dedup_window=60)
@@ -323,8 +326,8 @@ class ForwardedDuplicateContract(Contract):
         rig.send("self", 2)
         rig.send("self", 3, visible_ns=rig.now_ns() + SECOND)
         rig.advance(1)
-        assert [letter.body for letter in rig.dead("a")] == [1]
-        assert [letter.body for letter in rig.dead("self")] == [2, 3]
+        assert [message.body for message in rig.dead("a")] == [1]
+        assert [message.body for message in rig.dead("self")] == [2, 3]
 
     def test_nor_where_the_circle_goes_through_a_topic(self, rig: Rig) -> None:
         rig.topic("t", dedup_window=60)
@@ -333,7 +336,7 @@ class ForwardedDuplicateContract(Contract):
         rig.send("t", 1)
         rig.queue("other")
         rig.run(Move("other", rig.send("other", 2).sequence, "t"))
-        assert [letter.body for letter in rig.dead(path)] == [1, 2]
+        assert [message.body for message in rig.dead(path)] == [1, 2]
 
     def test_a_move_that_would_be_dropped_is_refused(self, rig: Rig) -> None:
         rig.queue("end", dedup_window=60)
@@ -347,7 +350,7 @@ class ForwardedDuplicateContract(Contract):
 
 
 class DuplicateBeforeQuotaContract(Contract):
-    """A duplicate stores nothing, so it needs no room."""
+    """A duplicate stores nothing, so it needs no free place."""
 
     def test_a_duplicate_in_a_full_queue_is_a_duplicate(self, rig: Rig) -> None:
         rig.queue("q", dedup_window=60, max_count=1)
@@ -366,7 +369,7 @@ class DuplicateBeforeQuotaContract(Contract):
         assert rig.send("t", "b", message_id="m").duplicate
         assert bodies(rig.peek(path)) == ["a"]
 
-    def test_duplicates_of_a_batch_need_no_room(self, rig: Rig) -> None:
+    def test_duplicates_of_a_batch_need_no_free_place(self, rig: Rig) -> None:
         rig.queue("q", dedup_window=60, max_count=1)
         results = rig.run(sending("q", "a", message_id="m"), sending("q", "b", message_id="m"))
         assert [getattr(result, "duplicate", None) for result in results] == [False, True]
@@ -381,5 +384,5 @@ class DuplicateBeforeQuotaContract(Contract):
         rig.send("in", "work")
         claimed = rig.one("in")
         rig.run(sending("q", "b", message_id="m"), settling(DEAD_LETTER, claimed))
-        assert (bodies(rig.peek("q")), [letter.body for letter in rig.dead("in")]) == (["a"], ["work"])
+        assert (bodies(rig.peek("q")), [message.body for message in rig.dead("in")]) == (["a"], ["work"])
         assert headers(rig.one(sub_queue("in")))[SOURCE_HEADER] == "in"

@@ -1,4 +1,4 @@
-"""The contract of what operators do: messages that are moved or removed by hand, positions, and history by message."""
+"""The contract of operations of operators: moving and removing messages, positions, and the history of a message."""
 
 import pytest
 
@@ -29,19 +29,19 @@ from unibus.errors import (
 from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers, sending
 
 
-def letter(rig: Rig, queue: str, body: object, **fields: object) -> int:
-    """A dead letter of the queue, by its sequence there."""
+def dead_lettered(rig: Rig, queue: str, body: object, **fields: object) -> int:
+    """Dead-letter a message of the queue; returns its sequence in the dead-letter queue."""
     rig.send(queue, body, 50, **fields)
     rig.settle(DEAD_LETTER, rig.one(queue), reason="Broken")
     return int(rig.peek(sub_queue(queue))[-1].sequence)
 
 
 class DeadLetterContract(Contract):
-    """What a dead-letter queue has from its entity."""
+    """What a dead-letter queue inherits from its entity."""
 
     def test_it_has_the_lock_duration_of_its_entity(self, rig: Rig) -> None:
         rig.queue("q", lock_duration=10.0)
-        letter(rig, "q", "a")
+        dead_lettered(rig, "q", "a")
         assert rig.info(sub_queue("q")).settings["lock_duration"] == 10.0
         claimed = rig.one(sub_queue("q"))
         assert claimed.until_ns == rig.now_ns() + 10 * SECOND
@@ -52,18 +52,18 @@ class DeadLetterContract(Contract):
 
     def test_one_that_dies_again_keeps_where_it_died_first(self, rig: Rig) -> None:
         rig.queue("q")
-        letter(rig, "q", "a")
+        dead_lettered(rig, "q", "a")
         rig.settle(DEAD_LETTER, rig.one(sub_queue("q")), reason="Again")
         [again] = rig.dead("q")
         assert (again.headers[SOURCE_HEADER], again.headers[REASON_HEADER]) == ("q", "Again")
 
 
 class MoveContract(Contract):
-    """One place or the other, never both, never none."""
+    """A moved message is in one of the two entities, never in both, never in none."""
 
-    def test_a_dead_letter_goes_back_and_begins_anew(self, rig: Rig) -> None:
+    def test_a_dead_lettered_message_is_moved_back_with_a_new_delivery_count(self, rig: Rig) -> None:
         rig.queue("q")
-        sequence = letter(rig, "q", "a", message_id="m1")
+        sequence = dead_lettered(rig, "q", "a", message_id="m1")
         [result] = rig.run(Move(sub_queue("q"), sequence, "q"))
         assert isinstance(result, SendResult)
         again = rig.one("q")
@@ -75,7 +75,7 @@ class MoveContract(Contract):
         rig.queue("q")
         cases: list[tuple[HeaderOverrides | None, str | None]] = [(None, "Broken"), ({"x": 1}, None)]
         for overlay, reason in cases:
-            move = Move(sub_queue("q"), letter(rig, "q", "a"), "q")
+            move = Move(sub_queue("q"), dead_lettered(rig, "q", "a"), "q")
             move.overlay = overlay
             rig.run(move)
             [claimed] = rig.claim("q", lock=False)
@@ -85,14 +85,14 @@ class MoveContract(Contract):
         rig.topic("t")
         one, other = rig.subscription("t", "one"), rig.subscription("t", "other")
         rig.queue("q")
-        rig.run(Move(sub_queue("q"), letter(rig, "q", "all"), "t"))
-        rig.run(Move(sub_queue("q"), letter(rig, "q", "one"), one))
+        rig.run(Move(sub_queue("q"), dead_lettered(rig, "q", "all"), "t"))
+        rig.run(Move(sub_queue("q"), dead_lettered(rig, "q", "one"), one))
         assert (rig.drain(one), rig.drain(other)) == (["all", "one"], ["all"])
 
     def test_what_was_edited_goes_on_as_it_is_now(self, rig: Rig) -> None:
         rig.queue("q")
         edited = sending("q", "better", message_id="m2")
-        move = Move(sub_queue("q"), letter(rig, "q", "bad", message_id="m1"), "q")
+        move = Move(sub_queue("q"), dead_lettered(rig, "q", "bad", message_id="m1"), "q")
         move.data, move.who, move.overlay = edited.data, edited.who, {"tries": 2}
         rig.run(move)
         claimed = rig.one("q")
@@ -100,7 +100,7 @@ class MoveContract(Contract):
         assert (claimed.overlay, headers(claimed)) == ({"tries": 2}, {"tries": 2})
         assert rig.peek(sub_queue("q")) == []
 
-    def test_one_that_somebody_works_on_is_left_to_him(self, rig: Rig) -> None:
+    def test_a_locked_message_is_not_moved(self, rig: Rig) -> None:
         rig.queue("q")
         rig.queue("other")
         rig.send("q", "a")
@@ -120,7 +120,7 @@ class MoveContract(Contract):
         rig.queue("full", max_count=1)
         rig.send("full", "x")
         rig.topic("unheard")
-        sequence = letter(rig, "q", "a")
+        sequence = dead_lettered(rig, "q", "a")
         before = rig.picture()
         refused: dict[str, type[BusError]] = {
             "nowhere": EntityNotFound,
@@ -149,7 +149,7 @@ class MoveContract(Contract):
     def test_history_tells_what_was_done_by_hand(self, rig: Rig) -> None:
         rig.queue("q")
         rig.queue("other")
-        move = Move(sub_queue("q"), letter(rig, "q", "a", message_id="m1"), "other")
+        move = Move(sub_queue("q"), dead_lettered(rig, "q", "a", message_id="m1"), "other")
         move.action = MOVE_REDIRECT
         rig.run(move)
         rig.run(Remove("other", 1, "not wanted"))
@@ -159,7 +159,7 @@ class MoveContract(Contract):
 
 
 class PositionContract(Contract):
-    """Work that has one effect: a batch goes together with the position that says it was done."""
+    """Exactly-once work: a batch is applied together with the position that records it."""
 
     def test_a_batch_is_taken_once(self, rig: Rig) -> None:
         rig.queue("q")
@@ -179,7 +179,7 @@ class PositionContract(Contract):
 
 
 class FormerContract(Contract):
-    """What comes from another store stands as it stood there."""
+    """An imported message has the state that it had in its former store."""
 
     def place(self, rig: Rig, entity: str, body: object, count: int = 0, **fields: object) -> int:
         overlay, expires_ns = fields.pop("overlay", None), fields.pop("expires_ns", 0)
@@ -197,7 +197,7 @@ class FormerContract(Contract):
         assert (new.delivery_count, tried.delivery_count) == (1, 3)
         assert (new.overlay, headers(tried)) == (None, {"note": "x"})
         rig.abandon(new)
-        rig.abandon(tried)  # That was the last delivery it is allowed.
+        rig.abandon(tried)  # That was its last allowed delivery.
         assert (rig.info("q").active, rig.info("q").dead) == (1, 1)
 
     def test_order_is_by_priority_and_then_as_they_came(self, rig: Rig) -> None:
@@ -206,7 +206,7 @@ class FormerContract(Contract):
             self.place(rig, "q", body, count, priority=priority)
         assert rig.drain("q") == ["a", "b", "c", "d"]
 
-    def test_a_dead_letter_stands_among_the_dead_letters(self, rig: Rig) -> None:
+    def test_a_dead_lettered_message_is_imported_into_the_dead_letter_queue(self, rig: Rig) -> None:
         rig.queue("q", forward_dead_letters_to="elsewhere", max_count=1)
         record: HeaderOverrides = {"DeadLetterReason": "Broken", "DeadLetterAttempts": 3}
         for body in ("a", "b"):
@@ -291,7 +291,7 @@ class FormerContract(Contract):
 
 
 class SeeingContract(Contract):
-    """What there is now, and what there was."""
+    """Reading stored messages, and the history of a message."""
 
     def test_held_gives_what_is_there(self, rig: Rig) -> None:
         rig.queue("q")
@@ -342,7 +342,7 @@ class SeeingContract(Contract):
         assert safe >= rows[-1].seq
 
     def replayed(self, rig: Rig, entity: str, after: int = 0, since_ns: int = 0) -> list[tuple[int, int]]:
-        """Sequences, and how many bytes each has."""
+        """The sequence and the size of each replayed message."""
         return [(sequence, len(data)) for sequence, data in rig.store.history.replay(entity, after, since_ns)]
 
     def test_replay_gives_what_was_there_before(self, rig: Rig) -> None:

@@ -1,6 +1,6 @@
-"""Short words for tests of a store: each sends one command through the seam and waits for its answer.
+"""Short helpers for tests of a store: each applies one command and waits for its result.
 
-Only what `Store` promises is used here, so that the same tests run on every store there is.
+They use only the protocol `Store`, so the same tests run on every store.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ OpenStore = Callable[[VirtualClock], Store]
 
 
 class RigEntities:
-    """The clock, the commands, and what they make of entities."""
+    """The clock, commands, and operations on entities."""
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
         self.store = store
@@ -80,7 +80,7 @@ class RigEntities:
 
 
 class Rig(RigEntities):
-    """A store on a clock that stands still until it is moved."""
+    """A store on a virtual clock."""
 
     # Messages in
 
@@ -105,14 +105,14 @@ class Rig(RigEntities):
         return self.store.claim(ClaimRequest(entity, sequences=sequences)).wait(ANSWER_S)
 
     def drain(self, entity: str) -> list[object]:
-        """Take away everything that can be received, and tell the bodies in their order."""
+        """Receive and remove all active messages; returns their bodies in order."""
         return bodies(self.claim(entity, 1_000, lock=False))
 
     def peek(self, entity: str, from_sequence: int = 0, count: int = 1_000) -> list[Claimed]:
         return self.store.peek(entity, from_sequence, count).wait(ANSWER_S)
 
     def dead(self, entity: str) -> list[Message]:
-        return [message_of(letter) for letter in self.peek(sub_queue(entity))]
+        return [message_of(message) for message in self.peek(sub_queue(entity))]
 
     def settle(self, verb: int, claimed: Claimed, **fields: object) -> None:
         self.run(settling(verb, claimed, **fields))
@@ -142,10 +142,10 @@ class Rig(RigEntities):
         command.state = state
         return self.run(command)[0]
 
-    # Everything at once
+    # The whole store
 
     def events(self, after: int = 0) -> list[Event]:
-        """What history has, read page by page as a reader does."""
+        """The events of history, read page by page as a reader does."""
         found: list[Event] = []
         while True:
             rows, safe = self.store.history.events_after(found[-1].seq if found else after, 7)
@@ -155,7 +155,7 @@ class Rig(RigEntities):
             found += rows
 
     def picture(self) -> object:
-        """All that can be seen without changing anything: two of them are equal if nothing happened between."""
+        """The visible state of the store: two pictures are equal if nothing changed in between."""
         infos = self.store.entities().wait(ANSWER_S)
         held = {info.name: [seen(each) for each in self.peek(info.name)] for info in infos}
         return infos, held
@@ -165,7 +165,7 @@ def sending(entity: str, body: object = None, priority: int = 50, **fields: obje
     """The command itself. Fields are those of Send, and `message_id` and `session_id`."""
     message = Message.new(entity, body, priority)
     if "dedup_key" in fields:
-        message = message.with_fields({"dedup_key": fields["dedup_key"]})  # It is part of the data, too.
+        message = message.with_fields({"dedup_key": fields["dedup_key"]})  # It is part of the encoded message, too.
     data = encode(message)
     message_id, session_id = fields.pop("message_id", message.id), fields.pop("session_id", None)
     assert isinstance(message_id, str)
@@ -196,14 +196,14 @@ def seen(claimed: Claimed) -> tuple[object, ...]:
 
 
 def every_settlement(claimed: Claimed, token: bytes) -> list[Command]:
-    """Each way to end or to prolong a lock, with a token of choice."""
+    """Each command that ends or renews a lock, with a given token."""
     verbs = (COMPLETE, ABANDON, DEFER, DEAD_LETTER, RELEASE)
     settles: list[Command] = [Settle(verb, claimed.entity, claimed.sequence, token) for verb in verbs]
     return [*settles, Renew(claimed.entity, claimed.sequence, token)]
 
 
 class Contract:
-    """A part of the contract. Whoever runs it has a fixture `open_store`: from a virtual clock to an open store."""
+    """A part of the contract. The test class has a fixture `open_store`: a function from a clock to an open store."""
 
     @pytest.fixture
     def rig(self, open_store: OpenStore) -> "Iterable[Rig]":

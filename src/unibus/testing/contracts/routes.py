@@ -1,4 +1,4 @@
-"""The contract of ways: topics with subscriptions, entities that forward, and where dead letters go."""
+"""The contract of routing: fan-out of topics, forwarding, and targets for dead-lettered messages."""
 
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import FalseFilter, TrueFilter
@@ -17,7 +17,7 @@ from unibus.testing.contracts.rig import ANSWER_S, SECOND, Contract, Rig, bodies
 
 
 class TopicContract(Contract):
-    """Every subscription gets a copy that lives on its own."""
+    """Every subscription gets an independent copy."""
 
     def test_each_subscription_has_a_copy_of_its_own(self, rig: Rig) -> None:
         rig.topic("t")
@@ -77,7 +77,7 @@ class TopicContract(Contract):
         path = rig.subscription("t", "s", requires_session=True)
         rig.send("t", "a")
         rig.send("t", "b", session_id="c1")
-        assert [letter.headers[REASON_HEADER] for letter in rig.dead(path)] == [SESSION_ID_IS_NULL]
+        assert [message.headers[REASON_HEADER] for message in rig.dead(path)] == [SESSION_ID_IS_NULL]
         assert bodies(rig.claim_in(rig.accept(path))) == ["b"]
 
     def test_a_subscription_has_dead_letters_of_its_own(self, rig: Rig) -> None:
@@ -85,7 +85,7 @@ class TopicContract(Contract):
         path, other = rig.subscription("t", "s"), rig.subscription("t", "other")
         rig.send("t", "a")
         rig.settle(DEAD_LETTER, rig.one(path), reason="Broken")
-        assert ([letter.body for letter in rig.dead(path)], rig.dead(other)) == (["a"], [])
+        assert ([message.body for message in rig.dead(path)], rig.dead(other)) == (["a"], [])
 
     def test_a_subscription_may_begin_in_the_past(self, rig: Rig) -> None:
         rig.topic("t")
@@ -94,7 +94,7 @@ class TopicContract(Contract):
         assert rig.store.subscribe_from(Declare(path, SUBSCRIPTION, {}), 0, 0).wait(ANSWER_S) == 2
         rig.send("t", "new")
         assert rig.drain(path) == ["a", "b", "new"]
-        # One that exists gets none.
+        # A subscription that exists already gets none.
         assert rig.store.subscribe_from(Declare(path, SUBSCRIPTION, {}), 0, 0).wait(ANSWER_S) == 0
         assert rig.drain(path) == []
 
@@ -113,7 +113,7 @@ class TopicContract(Contract):
 
 
 class ForwardContract(Contract):
-    """At most four hops. What cannot be stored where it arrives is a dead letter there, never lost."""
+    """At most four hops. A message that cannot be stored where it arrives is dead-lettered there, never lost."""
 
     def chain(self, rig: Rig, hops: int) -> None:
         rig.queue(f"q{hops}")
@@ -129,8 +129,8 @@ class ForwardContract(Contract):
     def test_the_fifth_hop_makes_a_dead_letter(self, rig: Rig) -> None:
         self.chain(rig, 5)
         rig.send("q0", "a")
-        [letter] = rig.dead("q4")
-        assert (letter.body, letter.headers[REASON_HEADER]) == ("a", MAX_TRANSFER_HOP_COUNT_EXCEEDED)
+        [message] = rig.dead("q4")
+        assert (message.body, message.headers[REASON_HEADER]) == ("a", MAX_TRANSFER_HOP_COUNT_EXCEEDED)
         assert rig.peek("q5") == []
 
     def test_a_cycle_ends_in_a_dead_letter(self, rig: Rig) -> None:
@@ -139,14 +139,14 @@ class ForwardContract(Contract):
         rig.queue("self", forward_to="self")
         rig.send("a", 1)
         rig.send("self", 2)
-        assert [letter.body for letter in rig.dead("a")] == [1]
-        assert [letter.body for letter in rig.dead("self")] == [2]
+        assert [message.body for message in rig.dead("a")] == [1]
+        assert [message.body for message in rig.dead("self")] == [2]
 
     def test_a_missing_target_makes_a_dead_letter(self, rig: Rig) -> None:
         rig.queue("q", forward_to="nowhere")
         rig.send("q", "a")
-        [letter] = rig.dead("q")
-        assert (letter.body, letter.headers[SOURCE_HEADER]) == ("a", "q")
+        [message] = rig.dead("q")
+        assert (message.body, message.headers[SOURCE_HEADER]) == ("a", "q")
 
     def test_a_subscription_may_forward(self, rig: Rig) -> None:
         rig.topic("t")
@@ -180,7 +180,7 @@ class ForwardContract(Contract):
         rig.queue("by sessions", requires_session=True)
         rig.queue("q", forward_to="by sessions")
         rig.send("q", "a")
-        assert [letter.headers[REASON_HEADER] for letter in rig.dead("by sessions")] == [SESSION_ID_IS_NULL]
+        assert [message.headers[REASON_HEADER] for message in rig.dead("by sessions")] == [SESSION_ID_IS_NULL]
 
     def test_dead_letters_may_go_elsewhere(self, rig: Rig) -> None:
         rig.queue("graves")
@@ -219,12 +219,12 @@ class ForwardContract(Contract):
             rig.settle(DEAD_LETTER, rig.one(name), reason="Broken")
             rig.abandon(rig.one(name))
             rig.advance(2)
-            assert [letter.body for letter in rig.dead(name)] == ["a", "b", "c"]
+            assert [message.body for message in rig.dead(name)] == ["a", "b", "c"]
             assert rig.dead(name)[0].headers[SOURCE_HEADER] == name
             assert rig.peek(name) == []
 
     def test_dead_letters_that_circulate_stop_at_the_hop_limit(self, rig: Rig) -> None:
-        """Two queues that forward their dead letters to each other, with a time-to-live."""
+        """Two queues that forward their dead-lettered messages to each other, with a time-to-live."""
         for name in ("ping", "pong"):
             rig.queue(name, default_ttl=1, dead_letter_on_expiration=True)
         rig.update("ping", forward_dead_letters_to="pong")
@@ -232,12 +232,12 @@ class ForwardContract(Contract):
         rig.send("ping", "a")
         for _ in range(20):
             rig.advance(1)
-        assert [letter.body for letter in rig.dead("ping") + rig.dead("pong")] == ["a"]
+        assert [message.body for message in rig.dead("ping") + rig.dead("pong")] == ["a"]
         assert (rig.peek("ping"), rig.peek("pong")) == ([], [])
         assert rig.info("ping").last_sequence + rig.info("pong").last_sequence == 1 + FORWARD_HOPS_MAX
 
     def test_hops_before_an_action_count(self, rig: Rig) -> None:
-        """What a rule action made is forwarded no further than what it was made of."""
+        """The copy of a rule action has the hop count of the original."""
         rig.topic("t")
         rig.queue("end", default_ttl=1, dead_letter_on_expiration=True, forward_dead_letters_to="graves")
         rig.queue("graves")
@@ -248,4 +248,4 @@ class ForwardContract(Contract):
         rig.send("q0", "a")
         path = subscription_path("t", "s")
         rig.abandon(rig.one(path))
-        assert ([letter.body for letter in rig.dead(path)], rig.peek("graves")) == (["a"], [])
+        assert ([message.body for message in rig.dead(path)], rig.peek("graves")) == (["a"], [])

@@ -1,4 +1,4 @@
-"""The contract of rules: who of a topic's subscriptions gets a message, in what form, and what is judged when."""
+"""The contract of rules: which subscriptions get a message, with which changes, and when rules are evaluated."""
 
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers,
 
 
 def publish(rig: Rig, body: object, visible_ns: int = 0, **given: HeaderValue) -> SendResult:
-    """A message with these headers, to the topic t."""
+    """Send a message with these headers to the topic t."""
     message = Message.new("t", body, 50)
     message.properties = MessageProperties()
     message.properties.headers = dict(given)
@@ -32,7 +32,7 @@ def publish(rig: Rig, body: object, visible_ns: int = 0, **given: HeaderValue) -
 
 
 def lasting(entity: str, seconds: int) -> Send:
-    """A send of a message with a time to live, in the envelope too: that is what an action reads."""
+    """A send with a time-to-live, which is in the envelope too: an action reads it there."""
     message = Message.new(entity, "lasting", 50)
     message.properties = MessageProperties()
     message.properties.ttl_ns = seconds * SECOND
@@ -86,7 +86,7 @@ class RuleContract(Contract):
         assert [headers(each) for each in found] == [{"color": "red"}, {"urgent": True}]
 
     def test_a_copy_that_an_action_changed_lives_as_long_as_the_others(self, rig: Rig) -> None:
-        """A dead letter does not expire, whatever it was sent with; and a forward may have shortened the time."""
+        """A dead-lettered message does not expire, with any time-to-live; a forward may shorten the time-to-live."""
         rig.topic("t")
         plain = rig.subscription("t", "plain", default_ttl=None)
         changed = ruled(rig, "changed", Rule("r", TrueFilter(), stamp("seen")), default_ttl=None)
@@ -104,7 +104,7 @@ class RuleContract(Contract):
         assert [each.expires_ns for each in rig.peek(own)] == [now_ns + 7 * SECOND] * 2
 
     def test_an_action_with_a_forward_leaves_the_data_of_later_copies_alone(self, rig: Rig) -> None:
-        """Each subscription stores the message with its own data, whatever a subscription before it forwarded."""
+        """Each subscription stores the message with its own data, even if another one before it forwards it."""
         rig.topic("t")
         rig.topic("further")
         for name in ("audit", "late", "moved"):
@@ -131,7 +131,7 @@ class RuleContract(Contract):
         rig.topic("t")
         path = rig.subscription("t", "s")
         rig.run(DropRule(path, DEFAULT_RULE))
-        publish(rig, "nobody wants it")
+        publish(rig, "no rule matches")
         rig.run(SetRule(path, Rule("r", sql("n = 1"))))
         publish(rig, "one", n=1)
         rig.run(SetRule(path, Rule("R", sql("n = 2")), update=True))
@@ -179,8 +179,8 @@ class RuleContract(Contract):
         publish(rig, "zero", n=0)
         publish(rig, "two", n=2)
         assert rig.drain(told) == rig.drain(quiet) == ["two"]
-        [letter] = rig.dead(told)
-        assert letter.headers["DeadLetterReason"] == "FilterEvaluationException"
+        [message] = rig.dead(told)
+        assert message.headers["DeadLetterReason"] == "FilterEvaluationException"
         assert rig.peek(sub_queue(quiet)) == []
 
     def test_only_who_gets_a_message_needs_room_for_it(self, rig: Rig) -> None:
@@ -217,7 +217,7 @@ class RuleContract(Contract):
         assert rig.drain(dead) == ["x"]
 
     def test_a_move_that_no_rule_takes_is_refused(self, rig: Rig) -> None:
-        """Also behind a forward. The message stays where it was, in a batch with others too."""
+        """Also after a forward. The message is not moved, not even in a batch with others."""
         rig.topic("t")
         rig.topic("further")
         ruled(rig, "dead", Rule("r", sql("DeadLetterReason = 'Broken'")))

@@ -1,4 +1,4 @@
-"""The contract of what protocol servers ask of a store: locks by token, peeks from anywhere, single entities, sessions.
+"""The contract for protocol servers: locks by token, peeks from any sequence, single entities, sessions.
 
 A server holds no object for a received message, only the lock token that a client sends. It looks into queues of any
 length, and asks for one of many entities with every request.
@@ -136,7 +136,7 @@ class PeekContract(Contract):
         assert self.sequences(rig, 3, 2) == [4, 5]
         assert self.sequences(rig, 8) == []
         rig.complete(locked)
-        rig.advance(60)  # What was scheduled is the last one now.
+        rig.advance(60)  # The scheduled message is the last one now.
         assert self.sequences(rig) == [2, 4, 5, 6, 8]
         rig.send("q")
         assert self.sequences(rig, 5) == [5, 6, 8, 9]
@@ -300,7 +300,7 @@ class CatalogContract(Contract):
             rig.run(Declare("on", QUEUE, {"duplicate_detection": False}))
         rig.advance(61)
         assert not rig.send("window", message_id="m").duplicate
-        assert rig.send("on", message_id="m").duplicate  # Ten minutes where no window is given.
+        assert rig.send("on", message_id="m").duplicate  # The default window is ten minutes.
         rig.update("off", duplicate_detection=True)
         rig.send("off", message_id="n")
         assert rig.send("off", message_id="n").duplicate

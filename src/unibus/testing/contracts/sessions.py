@@ -1,4 +1,4 @@
-"""The contract of sessions: one receiver at a time, messages by sequence alone, and a state that outlives them."""
+"""The contract of sessions: one receiver at a time, order by sequence alone, and a state that outlasts the messages."""
 
 import pytest
 
@@ -120,8 +120,8 @@ class SessionContract(Contract):
             lock = rig.accept("q", "b")
             rig.claim_in(lock)
             rig.session(LEAVE_SESSION, lock)
-        [letter] = rig.dead("q")
-        assert (letter.body, letter.headers[REASON_HEADER]) == ("b1", MAX_DELIVERY_COUNT_EXCEEDED)
+        [message] = rig.dead("q")
+        assert (message.body, message.headers[REASON_HEADER]) == ("b1", MAX_DELIVERY_COUNT_EXCEEDED)
 
     def test_the_state_outlives_receivers_and_messages(self, rig: Rig) -> None:
         self.begin(rig)

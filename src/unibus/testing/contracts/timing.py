@@ -1,4 +1,4 @@
-"""The contract of time: messages that expire, messages that come later, and duplicates within a window."""
+"""The contract of time: messages that expire, scheduled messages, and duplicates within a window."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, sending
 
 
 class ExpiryContract(Contract):
-    """The shorter of the message's ttl and the entity's. What is locked may be finished; what is deferred stays."""
+    """The shorter time-to-live of message and entity. A locked message can be completed; a deferred one stays."""
 
     def test_a_message_expires_at_its_instant(self, rig: Rig) -> None:
         rig.queue("q")
@@ -40,8 +40,8 @@ class ExpiryContract(Contract):
         rig.queue("q", dead_letter_on_expiration=True)
         rig.send("q", "a", ttl_ns=5 * SECOND)
         rig.advance(5)
-        [letter] = rig.dead("q")
-        assert (letter.body, letter.headers[REASON_HEADER]) == ("a", TTL_EXPIRED)
+        [message] = rig.dead("q")
+        assert (message.body, message.headers[REASON_HEADER]) == ("a", TTL_EXPIRED)
 
     def test_a_locked_message_can_be_finished_after_its_time(self, rig: Rig) -> None:
         rig.queue("q", lock_duration=60)
@@ -60,7 +60,7 @@ class ExpiryContract(Contract):
         assert bodies(rig.peek("q")) == ["b"]
         rig.abandon(claimed)
         assert rig.claim("q") == []
-        assert [letter.headers[REASON_HEADER] for letter in rig.dead("q")] == [TTL_EXPIRED] * 2
+        assert [message.headers[REASON_HEADER] for message in rig.dead("q")] == [TTL_EXPIRED] * 2
 
     def test_a_lock_that_ends_after_the_messages_time_does_not_bring_it_back(self, rig: Rig) -> None:
         rig.queue("q", lock_duration=10)
@@ -80,7 +80,7 @@ class ExpiryContract(Contract):
 
 
 class ScheduleContract(Contract):
-    """Not before its time, and then at the end, as if it were sent at that moment."""
+    """Not before its time, and then at the end of the queue, as if it were sent at that time."""
 
     def test_it_is_not_early_and_takes_a_new_sequence_at_the_end(self, rig: Rig) -> None:
         rig.queue("q")
@@ -139,7 +139,7 @@ class ScheduleContract(Contract):
 
 
 class DedupContract(Contract):
-    """A key is known for the window of the entity. A duplicate is told, and nothing is stored."""
+    """A key is known for the window of the entity. A duplicate is reported, and not stored."""
 
     def test_a_dedup_key_is_heeded_without_any_setting(self, rig: Rig) -> None:
         rig.queue("q")

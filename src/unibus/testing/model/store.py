@@ -175,7 +175,7 @@ class ModelStore(ReferenceModel):
         return self.ready(name, session[0] if session is not None else None)[:count]
 
     def _check_receives(self, name: str) -> None:
-        """A dead-message queue follows the entity that it belongs to."""
+        """A dead-letter queue follows the entity that it belongs to."""
         owner = name.rpartition("/")[0] if self.queue(name).rules.is_dead else name
         if not self.queue(owner).rules.receives:
             raise EntityDisabled(name)
@@ -199,7 +199,7 @@ class ModelStore(ReferenceModel):
         message.until_ns = self.now_ns + self._lock_ns(name)
 
     def _lock_ns(self, name: str) -> int:
-        """That of a dead-message queue is that of its entity."""
+        """That of a dead-letter queue is that of its entity."""
         return self.queue(name.rpartition("/")[0] if self.queue(name).rules.is_dead else name).rules.lock_ns
 
     def take(self, name: str, message: ModelMessage) -> None:
