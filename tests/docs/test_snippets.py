@@ -113,7 +113,9 @@ def test_a_wrong_document_is_reported(kind: str, found_wrong: dict[str, list[str
 def test_a_snippet_that_does_not_end_is_ended(tmp_path: Path) -> None:
     document = tmp_path / "document.md"
     document.write_text("```python\nimport threading\nthreading.Event().wait()\n```\n", "utf-8")
-    short = "import sys; from tests.docs import snippets; snippets.TIMEOUT_S = 0.5; sys.exit(snippets.main(sys.argv[1:]))"
+    short = (
+        "import sys; from tests.docs import snippets; snippets.TIMEOUT_S = 0.5; sys.exit(snippets.main(sys.argv[1:]))"
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     done = subprocess.run(
         [sys.executable, "-c", short, str(document)], capture_output=True, text=True, env=environment, timeout=60
