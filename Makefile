@@ -23,18 +23,26 @@ AGAIN := $(MAKE)
 unexport PYTHONDONTWRITEBYTECODE
 SPARK := tests/pipeline
 # Those around Spark, and those that mostly wait for processes of their own. The three runs of `make test` take about
-# as much processor time each, the compiled one with its build.
-OUTSIDE := $(SPARK) tests/unit/pipeline tests/unit/cli tests/crash
+# as much processor time each, the plain one with the check and the compiled one with its build.
+OUTSIDE := $(SPARK) tests/unit/pipeline tests/unit/cli tests/crash tests/docs
+# The two runs of `make quick`, about as long each. No test here starts a process, and the stores of the contract are
+# not closed and opened before each verb, which is most of its time.
+QUICK := -q -m "not soak and not processes" -k "not Reopened"
+QUICK_ONE := tests/unit/bus tests/unit/core
+QUICK_TWO := tests/contract tests/property tests/cancellation $(addprefix tests/unit/,stores endpoints codecs client \
+	config integrations testing)
 EXCEPTIONS := tests/soak/test_exceptions.py
 # Other clients with the same requests as tests/integration/azure_admin, which the compiled package does get.
 CLIENTS := tests/integration/openapi tests/integration/test_javascript.py tests/integration/test_python_clients.py
 # Of the endpoints only the path of a message is compiled.
 ENDPOINTS := $(filter-out %/http,$(wildcard tests/unit/endpoints/*)) \
 	$(filter-out %/messages,$(wildcard tests/unit/endpoints/http/*))
-# What compiling cannot change: the command line, the transport of a server and anything around Spark are not compiled.
+# What compiling cannot change: the command line, the transport and the page of a server, the client, the benchmarks and
+# anything around Spark are not compiled.
 # Crashes of the compiled package are a matter of minutes: `make soak`.
-NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/tools $(OUTSIDE) tests/unit/capture \
-	tests/unit/config $(ENDPOINTS) tests/integration/server tests/deploy $(CLIENTS))
+NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/unit/tools $(OUTSIDE) tests/unit/benchmarks tests/unit/capture \
+	tests/unit/client tests/unit/config $(ENDPOINTS) tests/integration/server tests/integration/test_page.py \
+	tests/deploy $(CLIENTS))
 
 .PHONY: help
 help: ## List the targets
@@ -48,8 +56,18 @@ serve: $(SERVER_READY) ## Start the server on unibus.db, in an environment of it
 	@env -u PYTHONPATH .venv-serve/bin/unibus serve $(ARGS)
 
 .PHONY: demo
-demo: $(READY) ## A minute in the terminal that shows the bus at work
-	@$(BIN)/unibus demo
+demo: $(SERVER_READY) ## A minute in the terminal that shows the bus at work, in the environment of `make serve`
+	@env -u PYTHONPATH .venv-serve/bin/unibus demo
+
+.PHONY: quick
+quick: $(READY) ## The tests of the inner loop, in about a minute: plain Python, without Spark and without processes
+	@mkdir -p .build
+	@$(PLAIN) -m pytest $(QUICK) $(QUICK_TWO) > .build/quick.log 2>&1 & second=$$!; \
+	trap 'kill $$second 2> /dev/null || true' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
+	started=$$(date +%s); failed=0; $(PLAIN) -m pytest $(QUICK) $(QUICK_ONE) || failed=1; \
+	wait $$second || failed=1; cat .build/quick.log; \
+	if [ $$failed -eq 0 ]; then verdict=passed; else verdict=FAILED; fi; \
+	echo "=== quick: $$verdict in $$(($$(date +%s) - started)) s ==="; test $$failed -eq 0
 
 .PHONY: test
 test: $(READY) ## Everything: check, the whole suite on plain Python, the suite again on the compiled package
@@ -64,7 +82,7 @@ test: $(READY) ## Everything: check, the whole suite on plain Python, the suite 
 	$(AGAIN) check; \
 	echo; echo "=== tests, run 1 of 3: plain Python; tidy has just run ==="; \
 	failed=0; $(PLAIN) -m pytest $(addprefix --ignore=,tests/tidy $(OUTSIDE)) || failed=1; \
-	echo; echo "=== tests, run 2 of 3: plain Python with processes beside it: Spark, commands, crashes ==="; \
+	echo; echo "=== tests, run 2 of 3: plain Python with processes beside it: Spark, commands, crashes, documents ==="; \
 	wait $$second || failed=1; cat .build/outside.log; \
 	echo; echo "=== tests, run 3 of 3: compiled by mypyc, without what compiling cannot change ==="; \
 	wait $$third || failed=1; cat .build/compiled.log; \

@@ -5,6 +5,7 @@ A test that damages a store on purpose, or takes its disk away, says so with `@p
 
 import gc
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,20 @@ from unibus.stores.engine import embedded, snapshot_limits
 # program that a test starts and interrupts would inherit that: it would not end.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+PROCESS_STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
+"""Audit events of Python itself: nothing that starts a process passes without one of them."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "not processes" in config.getoption("markexpr"):
+        sys.addaudithook(_refuse_processes)
+
+
+def _refuse_processes(event: str, _: tuple[object, ...]) -> None:
+    if event in PROCESS_STARTS:
+        raise RuntimeError("this run has no tests that start processes: mark this one with @pytest.mark.processes")
 
 
 def pytest_collection_finish() -> None:

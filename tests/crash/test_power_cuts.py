@@ -8,7 +8,7 @@ from tests.crash.power import MACHINES, Planting, Tally, one_cycle
 from tests.crash.workload import Worker
 from unibus.errors import StoreDamaged
 
-CYCLES = {"sqlite": 60, "jsonfile": 5}
+CYCLES = {"sqlite": 30, "jsonfile": 5}  # The long campaign is in tests/soak.
 """About ten seconds and a few; `make soak` runs for minutes, with other seeds."""
 
 kinds = pytest.mark.parametrize("kind", MACHINES)

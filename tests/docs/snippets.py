@@ -209,8 +209,10 @@ def _run(command: str, words: list[str], variables: dict[str, str] | None) -> "s
 
 
 def _run_forked(words: list[str]) -> "subprocess.CompletedProcess[str]":
-    with contextlib.ExitStack() as files:
-        out, errors = (files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(2))
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
+    ):
         child = os.fork()
         if child == 0:
             _become_command(words, out, errors)

@@ -209,7 +209,9 @@ PLANTS: list[Plant] = [
     Plant(texts.texts_name_no_machine, "tools/x", f'path = "{SLASH}{MACHINE_FOLDERS[0]}"\n', 1),
     *(Plant(texts.texts_name_no_machine, "docs/x.md", f"https://{'.'.join(host)}/x\n", 1) for host in REGISTRY_HOSTS),
     Plant(texts.texts_name_no_machine, "tools/x", f"pip install --{'index'}-url http:{SLASH}/mirror/simple x\n", 1),
-    Plant(texts.make_targets_explain_themselves, "Makefile", CLEAN["Makefile"] + "new: test\n", 21),
+    Plant(
+        texts.make_targets_explain_themselves, "Makefile", CLEAN["Makefile"] + "new: test\n", 2 * len(MAKE_TARGETS) + 3
+    ),
     *(
         Plant(texts.make_targets_explain_themselves, "Makefile", CLEAN["Makefile"].replace(f"{name}: ##", "x: ##"), 1)
         for name in MAKE_TARGETS

@@ -183,6 +183,7 @@ def test_a_bus_that_cannot_be_closed_keeps_none_of_the_others(caplog: pytest.Log
     assert other._runtime.shutdown.closing.is_done
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent SIGINT")
 def test_a_program_that_waits_says_so_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     program = f"""
@@ -210,6 +211,7 @@ entered.wait()
         assert [message.body for message in again.peek("q")] == ["acknowledged"]
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent SIGINT")
 def test_ctrl_c_while_a_block_is_left_reports_what_is_lost() -> None:
     program = textwrap.dedent(
@@ -295,6 +297,7 @@ UNCLOSED = """
     """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("kept", "what"), [(True, "the program ended without close() of its bus"), (False, "the bus was dropped")]
 )
@@ -306,6 +309,7 @@ def test_what_waits_for_async_handlers_is_reported(kept: bool, what: str) -> Non
     assert "with 3 messages undelivered: 3 of channel 'orders' (billing); call close()" in lines[0]
 
 
+@pytest.mark.processes
 def test_what_a_durable_store_has_is_not_lost(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/bus.db"
     errors = run_to_its_end(UNCLOSED.format(url=url, count=2, kept=True))

@@ -10,7 +10,10 @@ import pytest
 
 from unibus.sync import MessageBus
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork"),
+]
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -214,6 +214,7 @@ if sys.argv[3] == "at once":
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("how", ["at the end", "at once"])
 def test_a_process_that_ends_without_close_loses_nothing_it_was_promised(tmp_path: Path, face: type, how: str) -> None:
     name = "async" if face is MessageBus else "sync"

@@ -558,6 +558,7 @@ def test_requests_that_time_out_leave_nothing_behind(sync_bus: SyncMessageBus) -
     assert grown < 50_000
 
 
+@pytest.mark.processes
 def test_a_program_that_forgets_to_close_still_handles_what_it_published() -> None:
     program = """
 import time

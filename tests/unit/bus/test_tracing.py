@@ -672,6 +672,7 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.processes
 def test_without_opentelemetry_the_error_names_the_extra() -> None:
     assert "pip install 'unibus[otel]'" in run(
         "import sys; sys.modules['opentelemetry'] = None\n"
@@ -682,6 +683,7 @@ def test_without_opentelemetry_the_error_names_the_extra() -> None:
     )
 
 
+@pytest.mark.processes
 def test_a_bus_that_is_not_traced_does_not_import_opentelemetry() -> None:
     code = "import sys, unibus; print([name for name in sys.modules if name.startswith('opentelemetry')])"
     assert run(code) == "[]"

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 from unibus import Message
 from unibus.core.lifecycle.commands import SendResult
@@ -22,6 +24,7 @@ for make in MAKES:
 """
 
 
+@pytest.mark.processes
 def test_deeply_nested_messages_are_deallocated() -> None:
     """The debug allocator aborts a program that has written outside of its memory."""
     done = subprocess.run(

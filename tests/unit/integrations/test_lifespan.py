@@ -217,6 +217,7 @@ async def test_a_store_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> 
             pass
 
 
+@pytest.mark.processes
 def test_without_fastapi_the_extra_is_named() -> None:
     code = (
         "import sys; sys.modules['fastapi'] = None\n"

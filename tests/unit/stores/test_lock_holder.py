@@ -23,6 +23,7 @@ def path(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     return str(tmp_path / "bus.db")
 
 
+@pytest.mark.processes
 def test_only_the_process_that_has_the_lock_holds_it(path: str) -> None:
     assert not is_held_by(path, os.getpid())
     with holding(path) as holder:
@@ -40,6 +41,7 @@ def test_a_process_that_released_it_does_not_hold_it(path: str) -> None:
     assert not is_held_by(path, os.getpid())
 
 
+@pytest.mark.processes
 def test_the_table_counts_and_not_the_text(tmp_path: Path) -> None:
     path = str(tmp_path / "bus.db")
     with holding(path) as holder:
@@ -75,6 +77,7 @@ def serve_json(path: str, **found: object) -> None:
     Path(f"{path}.serve.json").write_text(json.dumps(found))
 
 
+@pytest.mark.processes
 def test_a_busy_store_names_the_server_that_owns_it(path: str) -> None:
     with holding(path) as holder:
         serve_json(path, pid=holder.pid, url="http://127.0.0.1:5300")

@@ -151,6 +151,7 @@ def test_in_one_process_the_second_name_is_refused(
     assert len(locks_in(tmp_path)) == 1
 
 
+@pytest.mark.processes
 @SCHEMES
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_in_two_processes_the_second_name_is_refused(
@@ -207,6 +208,7 @@ def test_a_file_that_was_renamed_while_it_is_open_is_the_same_file(tmp_path: Pat
     store.close()
 
 
+@pytest.mark.processes
 def test_a_file_under_a_second_mount_is_the_same_file(tmp_path: Path, here: Opening) -> None:
     real, alias = tmp_path / "bus.db", tmp_path / "alias.db"
     store = here("sqlite", str(real), tmp_path)

@@ -48,6 +48,7 @@ def test_released_it_is_free_and_the_file_stays(path: str) -> None:
     Owner(path).release()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("text", ["", "not json", "[]", '{"pid": 1}'])
 def test_a_text_of_no_owner_is_only_another_process(path: str, text: str) -> None:
     with holding(path) as holder:
@@ -95,6 +96,7 @@ def holding(path: str) -> "Iterator[subprocess.Popen[str]]":
         yield holder
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("ending", ["killed", "ended"])
 def test_the_end_of_a_process_is_the_end_of_its_lock(path: str, ending: str) -> None:
     with holding(path) as holder:

@@ -48,6 +48,7 @@ def everything(event: Event) -> bool:
 # Beside another process
 
 
+@pytest.mark.processes
 def test_it_sees_what_the_owner_has_at_every_moment(path: Path) -> None:
     with owner_of(path) as owner:
         owner("fill orders 3")
@@ -66,6 +67,7 @@ def test_it_sees_what_the_owner_has_at_every_moment(path: Path) -> None:
                 assert [EntityInfo(**each) for each in owner(line)] == reader.entities(), line
 
 
+@pytest.mark.processes
 def test_each_look_is_of_one_moment_while_the_owner_goes_on_writing(path: Path) -> None:
     with owner_of(path) as owner:
         owner("write")
@@ -82,6 +84,7 @@ def test_each_look_is_of_one_moment_while_the_owner_goes_on_writing(path: Path) 
             assert sequences == sorted(sequences)
 
 
+@pytest.mark.processes
 def test_what_a_killed_owner_has_left(path: Path) -> None:
     with owner_of(path) as owner:
         owner("fill orders 5")

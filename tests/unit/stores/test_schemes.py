@@ -9,7 +9,7 @@ import pytest
 from unibus.bus.management.jobs.job_file import path_of
 from unibus.bus.store_url import owned_file, url_of
 from unibus.cli.connection.bus_option import store_url
-from unibus.cli.local.read_only import looking
+from unibus.cli.local.read_only import reading
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import StoreUnavailable, UsageError
 from unibus.stores import schemes
@@ -74,7 +74,7 @@ def test_a_planted_row_is_opened_and_read_beside_its_owner(tmp_path: Path) -> No
         history = open_history(url)
         assert history.domain == "garden"
         history.close()
-        with looking(url) as seen:  # What `unibus peek` reads with.
+        with reading(url) as seen:  # What `unibus peek` reads with.
             assert [info.active for info in seen.entities()] == [1]
     open_store(f"sown:///{tmp_path}/bed", SYSTEM_CLOCK, NoTimers()).close()
 

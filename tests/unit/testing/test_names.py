@@ -44,6 +44,7 @@ def test_a_name_that_is_none_is_refused() -> None:
         testing.no_such_name  # noqa: B018
 
 
+@pytest.mark.processes
 def test_importing_the_kit_imports_none_of_it() -> None:
     code = "import sys, unibus.testing; print([name for name in sys.modules if name.startswith('unibus')])"
     source = str(Path(unibus.__file__).parents[1])

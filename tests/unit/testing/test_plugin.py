@@ -9,6 +9,7 @@ import pytest
 import unibus
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.processes
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "testing.md"
 PLUGIN = "unibus.testing.plugin"
