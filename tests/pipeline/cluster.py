@@ -66,7 +66,7 @@ class Cluster:
     folder: str
 
     def logs(self) -> str:
-        """The last lines of everybody's log, for whoever wonders why a test failed."""
+        """The last lines of every log, to see why a test failed."""
         tails = []
         for log in sorted(Path(self.folder).glob("*.log")):
             tails += [f"--- {log.name}", *log.read_text("utf-8", "replace").splitlines()[-15:]]
@@ -81,7 +81,7 @@ def running(folder: Path) -> Iterator[Cluster]:
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the tests. They tell the keeper.
+        start_new_session=True,  # A Ctrl-C is for the tests, which stop the cluster.
     )
     with keeper:
         assert keeper.stdin is not None
@@ -183,13 +183,13 @@ def start(children: Children, folder: Path) -> Cluster:
     java = find_java().path.resolve().parent.parent
     everybody = {"SPARK_HOME": str(spark.home), "SPARK_LOCAL_IP": HOST, "JAVA_HOME": str(java)}
     everybody["PYSPARK_PYTHON"] = sys.executable
-    # Without a door for submitting jobs by HTTP, which would be open at a fixed port.
+    # Without the HTTP endpoint for jobs, which would listen on a fixed port.
     options = f"{small_java()} -Dspark.master.rest.enabled=false"
     daemons = {**everybody, "SPARK_DAEMON_MEMORY": "192m", "SPARK_DAEMON_JAVA_OPTS": options}
     children.start("master", _daemon(spark, "master.Master"), **daemons)
     master = children.wait_for("master", r"Starting Spark master at (spark://\S+)")[0]
     for number in range(1, WORKERS + 1):
-        # Room for one executor of the Connect server and one of a job beside it.
+        # Enough for one executor of the Connect server and one of another job.
         size = ["--cores", "2", "--memory", "1100m", "--work-dir", str(folder / f"worker{number}")]
         children.start(f"worker{number}", [*_daemon(spark, "worker.Worker"), *size, master], **daemons)
     children.wait_for("master", "Registering worker", WORKERS)
@@ -226,7 +226,7 @@ def _end_with_input() -> None:
 
 
 def main(folder: Path, name: str = "", *command: str) -> None:
-    """The keeper of a cluster: says where it is, then waits until nobody needs it. Or that of one program."""
+    """The supervisor of a cluster: prints its address, then waits until no test needs it. Or that of one program."""
     signal.signal(signal.SIGTERM, _ended)
     signal.signal(signal.SIGHUP, _ended)
     threading.Thread(target=_end_with_input, daemon=True).start()

@@ -33,7 +33,7 @@ class Held:
 
 @dataclass
 class History:
-    """Plays one operation after the other, each only where the life cycle allows it."""
+    """Performs random operations, each only if the lifecycle allows it."""
 
     chance: random.Random
     domain: str = "local"

@@ -19,7 +19,7 @@ def run_and_kill(engine: str, captures: Path, lake: Path, kills: int, seed: int 
 
 
 def _one(engine: str, captures: Path, lake: Path, after: int | None, more_s: float) -> bool:
-    """Dies some time after so many steps, unless it has come to its end before."""
+    """Killed some time after so many steps, unless it has ended before."""
     command = [sys.executable, "-m", "tests.pipeline.lake_child", engine, str(captures), str(lake)]
     last = ""
     with tempfile.TemporaryFile("w+") as told:
@@ -29,7 +29,7 @@ def _one(engine: str, captures: Path, lake: Path, after: int | None, more_s: flo
             for number, line in enumerate(child.stdout):
                 last = line.strip()
                 if after is not None and number >= after and last != "end":
-                    time.sleep(more_s)  # To die within a step, not only between two.
+                    time.sleep(more_s)  # To be killed within a step, not only between two.
                     child.kill()
                     break
         finally:

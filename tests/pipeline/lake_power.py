@@ -70,7 +70,7 @@ class Disk:
         return self._held[number]
 
     def left(self, to: Path, unsynced: Left) -> None:
-        """What is there after the cut."""
+        """The files after the cut."""
         there = [each for each in self._root.rglob("*") if not each.name.endswith(".lock")]
         files = {each.stat().st_ino: each for each in there if each.is_file()}
         names = dict(self._names)

@@ -117,7 +117,7 @@ def test_the_whole_way_in_processes_of_their_own(tmp_path: Path) -> None:
 
 
 def _machines_of(folder: Path) -> list[str]:
-    """Java machines that were started there and live on, where the system tells. One that makes the archive may."""
+    """JVMs that were started there and still run, on systems that list them. One that writes the archive may run."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -24,7 +24,7 @@ from unibus.pipeline.storage.tables import TABLES
 
 SEGMENT_ROWS = 600
 DIFFERENT = {"batches": {"at", "seconds"}, "quarantine": {"at"}}
-"""Columns that tell when a batch was made. They differ from run to run."""
+"""Columns with the time of a batch. They differ from run to run."""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_a_question_has_the_same_answer(here: Path, there: Path) -> None:
 
 
 def test_the_reader_gives_the_same_rows(here: Path, there: Path, captures: list[str]) -> None:
-    """And those that stand in the segments."""
+    """The events that are in the segments."""
     found = kept(there, "events")
     stored = [batch for s in open_sources(captures[0]) for piece in s.pieces(0, s.last()) for batch in s.read(piece)]
     assert found.column_names == EVENTS.names

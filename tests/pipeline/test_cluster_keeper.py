@@ -17,7 +17,7 @@ SLEEPER = ["sh", "-c", "sleep 600 & echo sleeping $! & wait"]
 
 
 def _is_alive(pid: int) -> bool:
-    """A process that has ended and that nobody has asked for counts as ended."""
+    """A zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

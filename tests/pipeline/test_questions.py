@@ -409,7 +409,7 @@ def test_brackets_do_not_lead_out_of_the_query(session: SparkSession, asked: Ask
 
 
 def test_a_path_is_no_pattern(session: SparkSession, tmp_path: Path) -> None:
-    """Beside each folder is one that the name would stand for, if it were a pattern."""
+    """Beside each folder is another that the name would match if it were a pattern."""
     names = {"a[1]": "a1", "b{x,y}": "bx", "c*": "cc", "d?": "dd", "e\\[": "e[", "100%": "100"}
     for number, name in enumerate([*names, *names.values()]):
         (tmp_path / name).mkdir()

@@ -45,7 +45,7 @@ def test_a_repaired_segment_comes_in_by_a_rebuild(spark: SparkSession, tmp_path:
     assert quarantined(lake) == []
     assert lake.done() > before
     assert lake.positions() == {"local": len(events)}
-    assert readable.selectExpr("sum(n)").collect()[0][0] == counted  # Who reads already goes on reading.
+    assert readable.selectExpr("sum(n)").collect()[0][0] == counted  # A reader keeps the files that it has.
     write_segments(capture, more)
     assert [result.number for result in run(lake, capture)] == [lake.done()]
     assert tables_of(lake) == expected(more)

@@ -21,7 +21,7 @@ from unibus.core.lifecycle.events import Event
 from unibus.pipeline.reports.request import ReportRequest
 from unibus.pipeline.serving.client import address_of, ask, is_alive
 
-# The command itself, which then tells what it has imported.
+# The command itself, which then prints what it has imported.
 LIGHT = """
 import sys
 from unibus.cli.main import app
@@ -41,7 +41,7 @@ print(spark.range(7).count(), spark.table("messages").count() > 0, flush=True)
 os._exit(0)
 """
 LESS_COMPILING = "-XX:TieredStopAtLevel=1"
-"""A server compiles its queries as well as it can, which takes most of the time of one that lives a minute."""
+"""A server compiles its queries with full optimisation, which takes most of the time of one that runs for a minute."""
 # Both are half past one in the zone of the server, on the day when clocks go back.
 MOMENTS = "SELECT timestamp'2026-11-01 05:30:00Z' AS a, array(timestamp'2026-11-01 06:30:00Z') AS b"
 TOLD = '{"a":"2026-11-01T05:30:00+00:00","b":["2026-11-01T06:30:00+00:00"]}\n'

@@ -14,7 +14,7 @@ def test_a_session_computes(spark: SparkSession) -> None:
     assert spark.range(1000).selectExpr("sum(id)").collect()[0][0] == 499_500
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert {spark.conf.get(name) for name in SETTINGS if name.startswith("spark.ui")} == {"false"}
-    assert "PYSPARK_GATEWAY_PORT" not in os.environ  # Nobody else is to find this machine.
+    assert "PYSPARK_GATEWAY_PORT" not in os.environ  # No other program may find this JVM.
 
 
 def test_who_asks_again_gets_the_same_machine(spark: SparkSession) -> None:

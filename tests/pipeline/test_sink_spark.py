@@ -58,7 +58,7 @@ def test_wrong_columns_are_one_clear_error(spark: SparkSession, tmp_path: Path) 
 
 
 def test_another_stream_of_the_same_name_is_one_clear_error(spark: SparkSession, tmp_path: Path) -> None:
-    """Its checkpoint lies where only Spark knows: what tells it from the first one comes with the tasks."""
+    """Only Spark knows the path of its checkpoint: the tasks have the id that distinguishes it from the first one."""
     url = url_of(tmp_path / "bus.db")
     events = spark.readStream.format("unibus").option("columns", "seq").load(str(capture(tmp_path / "events", 3)))
     rows = events.select(f.lit("out").alias("channel"), f.col("seq").alias("body"))

@@ -1,4 +1,4 @@
-"""The guide to Spark runs as it stands, cell by cell, in the session that all tests of the pipeline share.
+"""The guide to Spark runs as it is written, cell by cell, in the session that all tests of the pipeline share.
 
 `tests/docs` runs every other page in a process of its own; a session takes too long to start for that.
 """

@@ -429,7 +429,7 @@ def test_small_histories_are_valid_too(tmp_path: Path, plan: WorldPlan, domains:
 
 
 def following(rows: list[Row], row: Row) -> range:
-    """Where the copies of what was published stand."""
+    """The copies of the published messages."""
     attrs = row["attrs"]
     assert isinstance(attrs, dict)
     seq = number(row["seq"])

@@ -65,7 +65,7 @@ def test_what_ended_is_known_from_the_error(error: Exception, kind: type) -> Non
 
 
 class Spark:
-    """Jobs end as they are told to, one after the other."""
+    """Jobs with given results, one after the other."""
 
     def __init__(self, *ends: Exception | None) -> None:
         self.ends = list(ends)

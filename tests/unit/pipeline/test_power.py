@@ -57,7 +57,7 @@ class Case:
                 self.left.append(Lake(str(self._place / each)))
 
     def check(self) -> None:
-        """The next start reads the rest, and everything is there once."""
+        """The next start reads the rest, and every event is counted once."""
         assert self.left
         for lake in self.left:
             run(lake, self.capture)

@@ -1,4 +1,4 @@
-"""A source that is damaged, or was put back from a backup, does not stop the others, and goes on when repaired."""
+"""A damaged source, or one restored from a backup, does not stop the others, and continues when it is repaired."""
 
 import logging
 import re

@@ -305,7 +305,7 @@ from unibus.pipeline.connector.publishing import PublishProgress
 from pathlib import Path
 
 class Deadly(PublishProgress):
-    # Counts after each transaction, and then there is nobody left.
+    # Counts after each transaction, and then kills the process.
     def __setattr__(self, name, value):
         if value >= int(sys.argv[2]) > 0:
             os._exit(9)
@@ -335,7 +335,7 @@ def test_a_kill_between_transactions_is_made_good(tmp_path: Path, bus_path: Path
 
 
 def test_a_batch_that_was_begun_survives_an_abort(tmp_path: Path) -> None:
-    """The bus has no room for all of it: a commit that fails is followed by an abort."""
+    """The bus has no space for all rows: a failed commit is followed by an abort."""
     with SyncMessageBus(url_of(tmp_path / "bus.db")) as bus:
         bus.create_queue("out", max_size_mb=1)
     schema = pa.schema([("channel", pa.string()), ("body", pa.string())])
@@ -500,7 +500,7 @@ NAMES = ["q", "Q", "stream", "batch-q", "a.b", "a%2eb", "...x", "é", "e\u0301",
 def test_every_name_has_a_folder_of_its_own_inside_of_staging(tmp_path: Path) -> None:
     stagings = [Staging(str(tmp_path), query, batch) for query in NAMES for batch in [None, *NAMES]]
     folders = [each.folder for each in stagings]
-    # Nor are two the same where capitals are not told apart.
+    # Nor are two the same on a file system that ignores case.
     assert len({folder.casefold() for folder in folders}) == len(folders)
     for folder in folders:
         parts = Path(folder).relative_to(tmp_path).parts

@@ -1,4 +1,4 @@
-"""Upkeep of a lake that somebody has left half way, or that a newer version has changed."""
+"""Upkeep of a lake with an interrupted batch, or that a newer version has changed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Every name of the test kit is there for `from unibus.testing import …`, and nothing is imported before it is used."""
+"""Every name of the test kit can be imported from `unibus.testing`, and nothing is imported before it is used."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""The simulated disk: SQLite keeps its promise on it, breaks it where it may, and the disk can tell the two apart."""
+"""The simulated disk: SQLite is durable on it with correct settings, loses data with wrong ones, and tests see both."""
 
 import gc
 import random
@@ -282,7 +282,7 @@ def test_a_dead_connection_cannot_even_read(pragmas):
 
 
 def test_without_power_only_a_database_can_be_opened():
-    """A dead connection that opens its journal by name must not reach the next life."""
+    """A connection from before a cut that opens its journal by name must not change the files after it."""
     disk = whole()
     disk.cut()
     with pytest.raises(apsw.CantOpenError):
