@@ -78,7 +78,7 @@ def test_run_and_rebuild(spark: SparkSession, asked: Asked, tmp_path: Path) -> N
         (["--master", "spork"], 2, "is not a Spark address"),
         (["--connect", "sc://127.0.0.1:1"], 4, "no Spark Connect server answers"),
         (["--connect", "http://x"], 2, "is not a Spark address"),
-        (["--master", "local[2]", "--connect", "sc://x"], 2, "contradict"),
+        (["--master", "local[2]", "--connect", "sc://x"], 2, "cannot be used together"),
     ],
 )
 def test_a_spark_that_is_not_there(arguments: list[str], code: int, told: str, asked: Asked) -> None:

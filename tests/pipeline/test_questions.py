@@ -267,7 +267,7 @@ def test_a_file_that_cannot_be_read_is_named(
             answer(session, lake, request)
         assert path in told.value.what
         assert told.value.what.endswith("is damaged" if is_there else "is missing")
-        assert told.value.hint == "restore it, or `unibus pipeline rebuild`"
+        assert told.value.hint == "restore it, or run `unibus pipeline rebuild`"
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo"], indirect=True)
@@ -399,7 +399,7 @@ def test_a_query_ends_when_nobody_waits_for_it(spark: SparkSession, asked: Asked
         each.conf.set("spark.sql.codegen.wholeStage", "false")  # As above.
     reply = answers(ReportRequest("sql", text=ENDLESS, time_s=3_600), gone)
     assert reply.refusal is not None
-    assert (reply.refusal.kind, "nobody waits" in reply.refusal.what) == ("QueryStopped", True)
+    assert (reply.refusal.kind, "has disconnected" in reply.refusal.what) == ("QueryStopped", True)
 
 
 def test_brackets_do_not_lead_out_of_the_query(session: SparkSession, asked: Asked) -> None:

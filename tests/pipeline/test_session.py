@@ -34,14 +34,14 @@ def test_the_machine_has_a_session_of_its_own(spark: SparkSession) -> None:
 def test_a_cluster_that_nobody_has_described_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UsageError, match="which cluster") as caught:
+    with pytest.raises(UsageError, match="needs the configuration of the cluster") as caught:
         open_session("yarn")
     assert "HADOOP_CONF_DIR" in caught.value.hint
 
 
 @pytest.mark.parametrize("master", ["spark://", "spark://host:no", "http://host", "nonsense"])
 def test_a_master_that_is_none(master: str) -> None:
-    with pytest.raises(UsageError, match="no address of Spark"):
+    with pytest.raises(UsageError, match="is not a Spark address"):
         open_session(master)
 
 

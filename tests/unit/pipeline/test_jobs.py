@@ -16,7 +16,7 @@ from unibus.pipeline.jobs.failures import failure_rows, failures_of
 from unibus.pipeline.jobs.latency import latencies_of, latency_rows
 from unibus.pipeline.jobs.names import distinct, names_of
 from unibus.pipeline.jobs.open_messages import dropped, dropped_rows, drops_of, merged, open_rows, opened_of
-from unibus.pipeline.jobs.traces import told_of, trace_rows, traces_of
+from unibus.pipeline.jobs.traces import events_with, trace_rows, traces_of
 from unibus.pipeline.storage.histogram import bucket_of, buckets_of, lower_us, quantile_us, upper_us
 
 MINUTE = 60_000_000
@@ -113,7 +113,7 @@ def test_a_trace_goes_over_channels() -> None:
         event(3, "copied", channel="orders/$dead", trace_id="t"),
         event(4, "sent", 2),
     )
-    rows = trace_rows(traces_of(told_of(events, "trace_id"), "trace_id"), "trace", names_of(events)).to_pylist()
+    rows = trace_rows(traces_of(events_with(events, "trace_id"), "trace_id"), "trace", names_of(events)).to_pylist()
     found = [(row["id"], row["channel"], row["events"], row["messages"], row["failed"]) for row in rows]
     assert sorted(found) == [("t", "orders", 2, 1, 1), ("t", "orders/$dead", 1, 1, 0)]
 

@@ -34,13 +34,13 @@ class Ten:
 
 @given(any_offset)
 def test_an_offset_is_the_same_after_json(offset: Offset) -> None:
-    assert offsets.plain(json.loads(json.dumps(offsets.told(offset)))) == offset
+    assert offsets.plain(json.loads(json.dumps(offsets.to_stored(offset)))) == offset
     assert offsets.plain(json.loads(json.dumps(offsets.initial(offset)))) == offset
 
 
 @given(any_offset)
 def test_what_spark_shows_is_a_place_to_start_from(offset: Offset) -> None:
-    for shown in (offsets.told(offset), offsets.reached(offsets.initial({}), {}, offset)):
+    for shown in (offsets.to_stored(offset), offsets.reached(offsets.initial({}), {}, offset)):
         bound = bound_of("startingOffsets", json.dumps(shown), "earliest", NOW_US)
         assert {domain: each.seq for domain, each in bound.domains.items()} == offset
 
@@ -61,10 +61,10 @@ def test_the_first_batch_knows_where_it_began(start: Offset, end: Offset, later:
 
 @given(any_offset, any_offset, any_offset)
 def test_a_batch_knows_where_its_new_domains_begin(start: Offset, came: Offset, end: Offset) -> None:
-    told = offsets.told(start)
+    stored = offsets.to_stored(start)
     begin = {**came, **start}
-    reached = json.loads(json.dumps(offsets.reached(told, begin, end)))
-    assert offsets.between(told, reached) == (begin if start != end else start, end)
+    reached = json.loads(json.dumps(offsets.reached(stored, begin, end)))
+    assert offsets.between(stored, reached) == (begin if start != end else start, end)
 
 
 def test_nothing_new_is_the_same_text() -> None:

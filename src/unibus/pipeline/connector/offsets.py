@@ -31,7 +31,7 @@ _BESIDE: Final = (_FROM, _INITIAL)
 _SIGNED: Final = re.compile(r"-?\d+")
 
 Offset = dict[str, int]
-Told = dict[str, object]
+StoredOffset = dict[str, object]
 """An offset as Spark stores it: with the additional keys."""
 
 
@@ -51,15 +51,15 @@ class Ends(Protocol):
 # What Spark stores
 
 
-def told(offset: Offset) -> Told:
+def to_stored(offset: Offset) -> StoredOffset:
     return {_key(domain): seq for domain, seq in sorted(offset.items())}
 
 
-def initial(offset: Offset) -> Told:
-    return {**told(offset), _INITIAL: True}
+def initial(offset: Offset) -> StoredOffset:
+    return {**to_stored(offset), _INITIAL: True}
 
 
-def reached(start: Mapping[str, object], begin: Offset, end: Offset) -> Told:
+def reached(start: Mapping[str, object], begin: Offset, end: Offset) -> StoredOffset:
     """The end of a batch for Spark. Exactly the start if there are no new events: Spark compares the text.
 
     `begin` is the start with the new domains.
@@ -69,7 +69,7 @@ def reached(start: Mapping[str, object], begin: Offset, end: Offset) -> Told:
         return dict(start)
     is_first = _INITIAL in start
     came = {domain: seq for domain, seq in begin.items() if is_first or domain not in known}
-    return {**told(end), _FROM: told(came)} if is_first or came else told(end)
+    return {**to_stored(end), _FROM: to_stored(came)} if is_first or came else to_stored(end)
 
 
 def plain(shown: Mapping[str, object]) -> Offset:

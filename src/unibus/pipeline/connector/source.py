@@ -43,7 +43,7 @@ from unibus.errors import StoreUnavailable, UsageError
 from unibus.pipeline.connector import offsets
 from unibus.pipeline.connector.cursor import move_cursor
 from unibus.pipeline.connector.filters import Pushed, pushed_of, wanted_of
-from unibus.pipeline.connector.offsets import EARLIEST, LATEST, Offset, Told
+from unibus.pipeline.connector.offsets import EARLIEST, LATEST, Offset, StoredOffset
 from unibus.pipeline.connector.options import ReadOptions, near, only_for_streams, read_options, write_options
 from unibus.pipeline.connector.reading import BODY_COLUMNS, ReadTask
 from unibus.pipeline.connector.sink import BatchWriter, StreamWriter
@@ -203,7 +203,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._shown: Offset = {}
         self._lost = 0
 
-    def initialOffset(self) -> Told:
+    def initialOffset(self) -> StoredOffset:
         starting = offsets.bound_of("startingOffsets", self._options.starting, EARLIEST, _now_us())
         with opened(self._options) as sources:
             return offsets.initial(offsets.offset_at("startingOffsets", starting, sources))
@@ -217,10 +217,10 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends({})[1]
 
-    def reportLatestOffset(self) -> Told:
-        return offsets.told(self._ends({})[1])
+    def reportLatestOffset(self) -> StoredOffset:
+        return offsets.to_stored(self._ends({})[1])
 
-    def latestOffset(self, start: Told, limit: ReadLimit) -> Told:
+    def latestOffset(self, start: StoredOffset, limit: ReadLimit) -> StoredOffset:
         self.commit(start)
         begin, end = self._ends(offsets.plain(start))
         if self._target is not None:
@@ -271,7 +271,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waiting_since_s = None
         return False
 
-    def partitions(self, start: Told, end: Told) -> Sequence[InputPartition]:
+    def partitions(self, start: StoredOffset, end: StoredOffset) -> Sequence[InputPartition]:
         begin, until = offsets.between(start, end)
         with opened(self._options) as sources:
             for domain in until.keys() - {source.domain for source in sources}:
@@ -288,7 +288,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._task.read(partition) if isinstance(partition, HistorySlice) else iter(())
 
-    def commit(self, end: Told) -> None:
+    def commit(self, end: StoredOffset) -> None:
         """All events up to `end` are processed. Spark calls it after the next batch; `latestOffset` does so earlier."""
         reached = offsets.plain(end)
         if self._options.cursor and reached != self._shown:

@@ -77,32 +77,32 @@ class Tables:
         prior = np.isin(rows["kind"], _WITH_PRIORITY)
         entries.add("priority", prior, _PRIORITIES.take(pa.array(_priority_of(rows["msg"][prior]))))
         for name in _NUMBERS:
-            told = attr == ATTR[name]
+            has_attr = attr == ATTR[name]
             if name in ("source_seq", "position"):  # So many rows before this one.
-                number = seq[told] - value[told]
+                number = seq[has_attr] - value[has_attr]
             else:
-                number = value[told]
+                number = value[has_attr]
             if name == "copies":
-                told, number = _without_zero(told, number)
-            entries.add(name, told, pa.array(number).cast(pa.string()))
+                has_attr, number = _without_zero(has_attr, number)
+            entries.add(name, has_attr, pa.array(number).cast(pa.string()))
         for name in ("dedup_key", "key"):
-            told = attr == ATTR[name]
-            entries.add(name, told, self._ids(value[told], np.ones(int(told.sum()), np.bool_)))
+            has_attr = attr == ATTR[name]
+            entries.add(name, has_attr, self._ids(value[has_attr], np.ones(int(has_attr.sum()), np.bool_)))
         self._places(rows, entries)
         return entries.array(len(seq))
 
     def _places(self, rows: Row, entries: "_Entries") -> None:
-        told = rows["attr"] == ATTR["source"]
-        entries.add("source", told, self._names.take(pa.array(rows["other_chan"][told])))
-        entries.add("source_sequence", told, pa.array(rows["other_place"][told]).cast(pa.string()))
-        told = rows["attr"] == ATTR["moved"]
-        entries.add("target", told, self._names.take(pa.array(rows["other_chan"][told])))
-        entries.add("action", told, pa.repeat("retry", int(told.sum())))
-        told = rows["attr"] == ATTR["declared"]
-        entries.add("name", told, self._names.take(pa.array(rows["chan"][told])))
-        entries.add("kind", told, self._kinds.take(pa.array(rows["chan"][told])))
-        told = rows["attr"] == ATTR["position"]
-        entries.add("name", told, pa.repeat(CURSOR, int(told.sum())))
+        has_attr = rows["attr"] == ATTR["source"]
+        entries.add("source", has_attr, self._names.take(pa.array(rows["other_chan"][has_attr])))
+        entries.add("source_sequence", has_attr, pa.array(rows["other_place"][has_attr]).cast(pa.string()))
+        has_attr = rows["attr"] == ATTR["moved"]
+        entries.add("target", has_attr, self._names.take(pa.array(rows["other_chan"][has_attr])))
+        entries.add("action", has_attr, pa.repeat("retry", int(has_attr.sum())))
+        has_attr = rows["attr"] == ATTR["declared"]
+        entries.add("name", has_attr, self._names.take(pa.array(rows["chan"][has_attr])))
+        entries.add("kind", has_attr, self._kinds.take(pa.array(rows["chan"][has_attr])))
+        has_attr = rows["attr"] == ATTR["position"]
+        entries.add("name", has_attr, pa.repeat(CURSOR, int(has_attr.sum())))
 
     def bodies(self, events: pa.Table) -> pa.Table:
         """The bodies of the events with data."""
@@ -132,9 +132,9 @@ class _Entries:
         self._keys: list[str] = []
         self._values: list[pa.Array] = []
 
-    def add(self, key: str, told: Flags, values: pa.Array) -> None:
+    def add(self, key: str, has_attr: Flags, values: pa.Array) -> None:
         if len(values):
-            self._rows.append(np.flatnonzero(told))
+            self._rows.append(np.flatnonzero(has_attr))
             self._keys.append(key)
             self._values.append(values)
 
@@ -159,10 +159,10 @@ def _priority_of(numbers: NDArray[np.signedinteger]) -> NDArray[np.int64]:
     return np.select([numbers % 29 == 0, numbers % 31 == 0], [1, 2], 0)
 
 
-def _without_zero(told: Flags, number: NDArray[np.signedinteger]) -> tuple[Flags, NDArray[np.signedinteger]]:
-    """Null for 0, which history leaves out."""
-    kept = told.copy()
-    kept[told] = number != 0
+def _without_zero(has_attr: Flags, number: NDArray[np.signedinteger]) -> tuple[Flags, NDArray[np.signedinteger]]:
+    """Without the entries that are 0, which history leaves out."""
+    kept = has_attr.copy()
+    kept[has_attr] = number != 0
     return kept, number[number != 0]
 
 

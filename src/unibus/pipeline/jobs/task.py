@@ -30,7 +30,7 @@ from unibus.pipeline.jobs.failures import failures_of
 from unibus.pipeline.jobs.latency import latencies_of
 from unibus.pipeline.jobs.names import distinct, names_of
 from unibus.pipeline.jobs.open_messages import drops_of, merged, opened_of
-from unibus.pipeline.jobs.traces import IDS, told_of, trace_rows, traces_of
+from unibus.pipeline.jobs.traces import IDS, events_with, trace_rows, traces_of
 from unibus.pipeline.storage.files import File, write_file
 from unibus.pipeline.storage.tables import CHANNEL_MINUTE, FAILURES, LATENCY_HIST, MESSAGES, TRACES
 from unibus.stores.files.private import make_file, make_folder
@@ -92,7 +92,7 @@ class _Parts:
             self.failures.append(failures_of(events))
         if TRACES.name in self._wanted:
             for kind, column in IDS.items():
-                self.traces[kind].append(told_of(events, column))
+                self.traces[kind].append(events_with(events, column))
         if MESSAGES.name in self._wanted:
             self.closed.append(closed_of(events))
             opened, ends = opened_of(events)
@@ -139,8 +139,8 @@ def _write_closed(task: BatchTask, parts: _Parts) -> list[File]:
 
 def _write_traces(task: BatchTask, parts: _Parts) -> list[File]:
     names = distinct(pa.concat_tables(parts.names))
-    told = {kind: pa.concat_tables(found).combine_chunks() for kind, found in parts.traces.items() if found}
-    found = [trace_rows(traces_of(rows, IDS[kind]), kind, names) for kind, rows in told.items()]
+    by_kind = {kind: pa.concat_tables(found).combine_chunks() for kind, found in parts.traces.items() if found}
+    found = [trace_rows(traces_of(rows, IDS[kind]), kind, names) for kind, rows in by_kind.items()]
     rows = pa.concat_tables(found).unify_dictionaries() if found else None
     if rows is None or not rows.num_rows:
         return []

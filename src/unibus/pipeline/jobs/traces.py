@@ -15,22 +15,22 @@ _FAILED: Final = codes_of(frozenset({"dead_lettered", "expired"}))
 IDS: Final = {"trace": "trace_id", "correlation": "correlation_id"}
 
 
-def told_of(events: pa.Table, column: str) -> pa.Table:
+def events_with(events: pa.Table, column: str) -> pa.Table:
     """The needed columns of the events that have an id."""
     return events.select([column, "channel_key", "ts", "kind_code"]).filter(pc.is_valid(events[column]))
 
 
-def traces_of(told: pa.Table, column: str) -> pa.Table:
+def traces_of(events: pa.Table, column: str) -> pa.Table:
     """Parts: id, channel_key, first_at, last_at, events, messages, failed."""
     rows = pa.table(
         {
-            "id": told[column],
-            "channel_key": told["channel_key"],
-            "first_at": told["ts"],
-            "last_at": told["ts"],
-            "events": pa.repeat(1, told.num_rows),
-            "messages": pc.is_in(told["kind_code"], _CAME).cast(pa.int64()),
-            "failed": pc.is_in(told["kind_code"], _FAILED).cast(pa.int64()),
+            "id": events[column],
+            "channel_key": events["channel_key"],
+            "first_at": events["ts"],
+            "last_at": events["ts"],
+            "events": pa.repeat(1, events.num_rows),
+            "messages": pc.is_in(events["kind_code"], _CAME).cast(pa.int64()),
+            "failed": pc.is_in(events["kind_code"], _FAILED).cast(pa.int64()),
         }
     )
     return added_up(rows, TRACES.adds)

@@ -174,12 +174,12 @@ class RuleContract(Contract):
     def test_a_rule_without_an_answer_makes_a_dead_letter_or_nothing(self, rig: Rig) -> None:
         rig.topic("t")
         broken = Rule("broken", sql("10 / n > 1"))
-        told = ruled(rig, "told", broken)
+        strict = ruled(rig, "strict", broken)
         quiet = ruled(rig, "quiet", broken, dead_letter_on_filter_error=False)
         publish(rig, "zero", n=0)
         publish(rig, "two", n=2)
-        assert rig.drain(told) == rig.drain(quiet) == ["two"]
-        [message] = rig.dead(told)
+        assert rig.drain(strict) == rig.drain(quiet) == ["two"]
+        [message] = rig.dead(strict)
         assert message.headers["DeadLetterReason"] == "FilterEvaluationException"
         assert rig.peek(sub_queue(quiet)) == []
 
