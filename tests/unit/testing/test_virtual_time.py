@@ -46,7 +46,7 @@ class FailingAsync(Failing):
         super().__call__(message)
 
 
-# Retry_delay is the first delay, each further one is twice as long.
+# `retry_delay` is the first delay, each further one is twice as long.
 
 
 @pytest.mark.parametrize("handler", [Failing, FailingAsync])
