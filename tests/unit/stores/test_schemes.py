@@ -86,7 +86,7 @@ def test_a_planted_row_is_known_wherever_a_url_is_looked_at(tmp_path: Path) -> N
     assert owned_file(url) == f"{tmp_path}/bed.kept"
     assert path_of(url) == f"{tmp_path}/bed.jobs.json"
     assert store_url(url, makes=True) == url
-    with pytest.raises(StoreUnavailable, match="bed .* does not exist"):
+    with pytest.raises(StoreUnavailable, match=r"bed .* does not exist"):
         store_url(url)
     with pytest.raises(UsageError, match="names no bed") as caught:
         open_reader("planted://host/bed")
