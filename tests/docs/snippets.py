@@ -313,8 +313,8 @@ def _report(call: Callable[[], list[str]], writing: int) -> NoReturn:
 
 
 def main(names: list[str]) -> int:
-    for home in Shell.homes.values():
-        importlib.import_module(home)
+    for entry in Shell.table.values():
+        importlib.import_module(entry.module)
     found = {name: in_fork(partial(run_in_folder, Path(name).resolve()), 2 * TIMEOUT_S) for name in names}
     for name, failures in found.items():
         sys.stdout.write(json.dumps([name, failures]) + "\n")

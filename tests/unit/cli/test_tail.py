@@ -68,7 +68,7 @@ def test_an_entity_wins_over_the_pattern_of_its_name(shell: Any) -> None:
 def test_a_pattern_is_no_name_to_send_to(shell: Any) -> None:
     result = shell("send", "orders.*", "1")
     assert result.exit_code != 0
-    assert "is a pattern" in result.stderr
+    assert "is a wildcard pattern" in result.stderr
 
 
 @pytest.mark.usefixtures("filled")

@@ -49,5 +49,5 @@ def test_the_largest_of_dot_net() -> None:
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1M", "PT1", "P1Y", "P1M", "-PT1S", "PT1S1M", "PTS", "P1D2H", "T1S"])
 def test_what_is_none(text: str) -> None:
-    with pytest.raises(ConfigInvalid, match="no duration"):
+    with pytest.raises(ConfigInvalid, match="not a duration"):
         duration_s(text)
