@@ -208,14 +208,14 @@ WORLD_MODULES: Final[dict[str, str]] = {
     **dict.fromkeys(("sqlite3", "dbm", "shelve"), "touches a database"),
     **dict.fromkeys(("subprocess", "multiprocessing", "signal"), "touches processes"),
     **dict.fromkeys(("threading", "_thread", "concurrent", "asyncio", "queue"), "knows threads or loops"),
-    **dict.fromkeys(("logging", "warnings"), "writes where nobody asked it to"),
+    **dict.fromkeys(("logging", "warnings"), "writes output that the caller did not ask for"),
     **dict.fromkeys(("pickle", "marshal", "importlib", "ctypes"), "runs what it is given"),
 }
 WORLD_NAMES_ALLOWED: Final[dict[str, frozenset[str]]] = {
     "uuid": frozenset({"UUID"}),  # The type of a header's value. Drawing one is chance; holding one is not.
 }
 WORLD_MODULES_ALLOWED: Final[dict[tuple[str, str], str]] = {
-    ("unibus.core.atomic", "_thread"): "the one lock that stands in for the interpreter's when core runs plain",
+    ("unibus.core.atomic", "_thread"): "the one lock that replaces the interpreter's when core runs plain",
 }
 WORLD_CALLS: Final = frozenset({"open", "print", "input", "eval", "exec", "compile", "breakpoint", "__import__"})
 WORLD_METHODS: Final = frozenset({"now", "utcnow", "today"})
@@ -226,7 +226,7 @@ CODE_CALLS: Final = frozenset({"eval", "exec"})
 YAML_CALLS: Final = frozenset({"load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all"})
 
 REPORTING_CALLS: Final = frozenset({"exception", "error", "warning", "critical", "print_exc", "print_exception"})
-"""Method names that count as telling somebody about an error."""
+"""Method names that count as reporting an error."""
 
 MAKE_TARGETS: Final = ("serve", "demo", "quick", "test", "check", "bench", "soak", "pythons", "fmt", "clean")
 

@@ -186,10 +186,10 @@ def is_store_scheme(scheme: str) -> bool:
 
 
 def installed_openers() -> "dict[str, Callable[[], Opener]]":
-    """What other packages register, by scheme. An opener is loaded only when it is called for."""
+    """What other packages register, by scheme; the first package wins. An opener is loaded only when it is used."""
     from importlib.metadata import entry_points
 
-    return {found.name: found.load for found in entry_points(group=GROUP)}
+    return {found.name: found.load for found in reversed(list(entry_points(group=GROUP)))}
 
 
 def unknown_scheme(scheme: str) -> Exception:

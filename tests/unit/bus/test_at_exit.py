@@ -161,7 +161,7 @@ def test_ctrl_c_ends_the_wait(
     if times == 2:
         first._runtime.shutdown.closing._steps[7] = ClosingStep("its store", again)
     finish([first._runtime.shutdown, second._runtime.shutdown])
-    assert asked == [first._runtime.shutdown]  # Nobody waits for the others after that.
+    assert asked == [first._runtime.shutdown]  # The exit does not wait for the others after that.
     assert "stopped waiting" in caplog.text
     assert second._runtime.shutdown.closing.is_done is (times == 1)
     first._runtime.shutdown.closing._steps[7] = ClosingStep("its store", steps[0])

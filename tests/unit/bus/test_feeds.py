@@ -524,12 +524,11 @@ def test_unsubscribing_an_async_handler_gives_back_what_it_was_at(channel_rig: R
 
 def test_slots_are_served_beside_many_handlers_that_take_long(channel_rig: Rig) -> None:
     # More of them than messages are claimed ahead.
-    gate, done = threading.Event(), Collector()
+    gate, done = AsyncGate(), Collector()
 
     async def handler(message: Message) -> None:
         if isinstance(message.body, int) and message.body < 20:
-            while not gate.is_set():  # noqa: ASYNC110 - it is opened from a thread
-                await asyncio.sleep(0.001)
+            await gate(message)
         else:
             done(message)
 
@@ -538,7 +537,7 @@ def test_slots_are_served_beside_many_handlers_that_take_long(channel_rig: Rig) 
     try:
         assert len(done.wait(100)) == 100
     finally:
-        gate.set()
+        gate.open()
 
 
 def test_one_consumer_of_two_may_go(channel_rig: Rig) -> None:
@@ -781,7 +780,7 @@ def test_a_consumer_that_joins_while_the_last_one_leaves_is_served(
 
     def late(only_if_unrunnable: bool = False) -> None:
         monkeypatch.undo()
-        pump_bus.subscribe("c", got, group="g")  # The group has nobody, and is about to be stopped.
+        pump_bus.subscribe("c", got, group="g")  # The group has no consumer, and is about to be stopped.
         stop(only_if_unrunnable)
 
     monkeypatch.setattr(pump, "stop", late)

@@ -215,7 +215,7 @@ def test_the_burst_is_twice_the_rate_by_default(timed_bus: SyncMessageBus) -> No
 
 
 def test_a_full_group_refuses_for_all_groups(sync_bus: SyncMessageBus) -> None:
-    # Accepted by everybody or by nobody.
+    # Admitted by all groups or by none.
     sync_bus.create_channel("c", max_queue_size=1)
     slow, quick = Gate(), Collector()
     sync_bus.subscribe("c", slow)

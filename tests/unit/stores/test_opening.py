@@ -169,6 +169,13 @@ def test_another_package_may_bring_a_store(monkeypatch: pytest.MonkeyPatch) -> N
     assert "mine" in caught.value.hint
 
 
+def test_of_two_packages_with_one_scheme_the_first_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [importlib.metadata.EntryPoint("mine", f"package:{name}", schemes.GROUP) for name in ("first", "second")]
+    monkeypatch.setattr(importlib.metadata, "entry_points", Points(points))
+    monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: self.value)
+    assert schemes.installed_openers()["mine"]() == "package:first"
+
+
 @SCHEMES
 def test_a_file_has_one_owner_until_it_is_closed(tmp_path: Path, scheme: str) -> None:
     url = f"{scheme}:///{tmp_path}/bus.db"
