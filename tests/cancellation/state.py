@@ -19,8 +19,8 @@ def store_of(bus: MessageBus) -> Any:
 
 def held(bus: MessageBus) -> list[Held]:
     """Every message of the store."""
-    entries = store_of(bus).held()
-    bodies = store_of(bus).data_of(entries)
+    entries = store_of(bus).list_messages()
+    bodies = store_of(bus).read_bodies(entries)
     return sorted(
         (
             (

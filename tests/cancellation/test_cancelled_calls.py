@@ -97,7 +97,7 @@ class Trial:
             self.bus = self.opened()
             assert state_of(self.bus)[:2] == state[:2], "opened again, the bus has something else"
             await self.clock.advance_async(1_000)
-            assert [entry for entry in store_of(self.bus).held() if entry.state == LOCKED] == []
+            assert [entry for entry in store_of(self.bus).list_messages() if entry.state == LOCKED] == []
             await self.bus.close(GUARD_S)
 
 

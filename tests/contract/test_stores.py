@@ -62,7 +62,7 @@ class Reopening:
         self._store = open_again()
         self.url = self._store.url
         self.durability = self._store.durability
-        self.pace = self._store.pace
+        self.commit_placement = self._store.commit_placement
 
     def _fresh(self) -> EmbeddedStore:
         # A watch belongs to the object that was asked, so from the first one on it stays.
@@ -111,14 +111,14 @@ class Reopening:
     def position(self, name: str) -> int:
         return self._fresh().position(name)
 
-    def held(self, entity: str | None = None) -> list[StoredMessage]:
-        return self._fresh().held(entity)
+    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
+        return self._fresh().list_messages(entity)
 
-    def find(self, entity: str, sequence: int) -> StoredMessage | None:
-        return self._fresh().find(entity, sequence)
+    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
+        return self._fresh().get_message(entity, sequence)
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        return self._store.data_of(entries)  # They belong to the object that gave them.
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+        return self._store.read_bodies(entries)  # They belong to the object that gave them.
 
     @property
     def history(self) -> History:

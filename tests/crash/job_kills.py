@@ -142,8 +142,8 @@ def audit(path: Path, known: dict[str, tuple[str, int]], target: str, again: set
     """Every message exists once and is right. How many were moved."""
     moved = 0
     with reopened(path) as store:
-        entries = store.held()
-        data = store.data_of(entries)
+        entries = store.list_messages()
+        data = store.read_bodies(entries)
         counts = Counter(entry.who.message_id for entry in entries)
         wrong = {each: counts[each] for each in known.keys() | counts.keys() if counts[each] != 1 or each not in known}
         if wrong:

@@ -175,7 +175,7 @@ def changed_batch(rig: Rig, settle: Settle) -> object:
         settle,
         Move(sub_queue("q"), 1, "t"),
         sending("in", "through"),
-        sending("made", "x", makes=QUEUE),
+        sending("made", "x", creates=QUEUE),
     )
 
 

@@ -55,7 +55,7 @@ def placed(store: Path) -> dict[str, Counter[str]]:
     with closing(open_reader(f"sqlite:///{store}")) as reader:
         reader.entities()
         found: dict[str, Counter[str]] = {}
-        for entry in reader.held():
+        for entry in reader.list_messages():
             found.setdefault(entry.entity.name, Counter())[entry.who.message_id] += 1
         return found
 

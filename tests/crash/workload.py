@@ -370,7 +370,7 @@ class Worker:
 
     def _waiting(self, channel: str) -> list[StoredMessage]:
         try:
-            return self.store.held(channel)
+            return self.store.list_messages(channel)
         except EntityNotFound:
             return []
 

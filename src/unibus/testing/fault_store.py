@@ -36,7 +36,7 @@ class FaultStore:
     def __init__(self, store: Store) -> None:
         self.url = store.url
         self.durability = store.durability
-        self.pace = store.pace
+        self.commit_placement = store.commit_placement
         self.calls: dict[str, int] = dict.fromkeys(VERBS, 0)
         """How often each operation was called."""
         self._store = store
@@ -135,17 +135,17 @@ class FaultStore:
         self._check()
         return self._store.position(name)
 
-    def held(self, entity: str | None = None) -> list[StoredMessage]:
+    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
         self._check()
-        return self._store.held(entity)
+        return self._store.list_messages(entity)
 
-    def find(self, entity: str, sequence: int) -> StoredMessage | None:
+    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
         self._check()
-        return self._store.find(entity, sequence)
+        return self._store.get_message(entity, sequence)
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         self._check()
-        return self._store.data_of(entries)
+        return self._store.read_bodies(entries)
 
     @property
     def history(self) -> History:

@@ -111,7 +111,7 @@ class RecordingBus(MessageBus):
     def end(self) -> None:
         """Close at once, from outside of the loop: for the end of a fixture."""
         runtime = self._runtime
-        home = runtime.places.home
+        home = runtime.executors.home
         if home is not None and not (home.is_closed() or home.is_running() or on_a_loop()):
             # Between test and teardown the loop does not run, and its tasks can end only on it.
             home.run_until_complete(self.close(END_TIMEOUT_S))
@@ -119,8 +119,8 @@ class RecordingBus(MessageBus):
             runtime.shutdown.closing.close(END_TIMEOUT_S)
 
     def _adopt_loop(self) -> None:
-        if on_a_loop() and (self._runtime.places.home is None or self._runtime.places.home.is_closed()):
-            self._runtime.places.home = asyncio.get_running_loop()
+        if on_a_loop() and (self._runtime.executors.home is None or self._runtime.executors.home.is_closed()):
+            self._runtime.executors.home = asyncio.get_running_loop()
 
 
 class RecordingSyncBus(SyncMessageBus):

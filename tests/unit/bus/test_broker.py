@@ -416,7 +416,7 @@ async def test_rates_of_an_entity() -> None:
 
 async def test_a_server_never_commits_on_its_loop(broker: Broker, bus: MessageBus) -> None:
     store = bus._runtime.queues().store
-    assert store.pace.on_loops is False
+    assert store.commit_placement.on_loops is False
     await broker.create("queue", "q", {})
     pending = broker.send("q", broker.message("q", 1, {}))
     called: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -361,7 +361,7 @@ def sends(draw: st.DrawFn) -> Send:
     )
     send = Send(draw(TEXTS), who, draw(st.binary(max_size=50)), draw(st.integers(0, 255)))
     send.ttl_ns, send.visible_ns = draw(NUMBERS), draw(NUMBERS)
-    send.dedup_key, send.makes, send.raises = draw(st.none() | TEXTS), draw(st.integers(0, 2)), draw(st.booleans())
+    send.dedup_key, send.creates, send.raises = draw(st.none() | TEXTS), draw(st.integers(0, 2)), draw(st.booleans())
     return send
 
 

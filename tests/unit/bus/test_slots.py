@@ -192,7 +192,7 @@ async def test_a_woken_thread_whose_consumer_is_cancelled_leaves_its_message_to_
     kind: str, tmp_path: Path
 ) -> None:
     bus = opened(kind, tmp_path)
-    bus._runtime.places.pool.size = 1
+    bus._runtime.executors.pool.size = 1
     gate, got = Gate(), Collector()
     bus.subscribe("busy", gate)
     subscriptions = [bus.subscribe("c", got, group="g") for _ in range(2)]
@@ -212,7 +212,7 @@ async def test_consumers_that_have_left_are_forgotten_by_their_loop() -> None:
     bus = MessageBus()
     bus.create_channel("c")
     await warmed_up(bus, NEW)
-    (executor,) = bus._runtime.places._executors.values()
+    (executor,) = bus._runtime.executors._executors.values()
     (warm,) = executor._slots
     for _ in range(3):
         subscription = bus.subscribe("c", collector([]), group="g")
@@ -283,7 +283,7 @@ def test_a_call_that_a_closed_loop_drops_leaves_its_message_to_the_other(
     kind: str, parked: bool, tmp_path: Path
 ) -> None:
     bus = opened(kind, tmp_path)
-    bus._runtime.places.pool.size = 1
+    bus._runtime.executors.pool.size = 1
     there: list[object] = []
     with other_loop() as loop:
         subscribed_on(loop, bus, collector(there))
@@ -450,7 +450,7 @@ def test_a_slot_made_ready_while_the_pool_stops_is_given_up(sync_bus: SyncMessag
     # The publisher sees a pool at work; the stop comes before the slot is in the queue of the pool.
     got = Collector()
     subscription = sync_bus.subscribe("c", got)
-    pool = sync_bus._runtime.places.pool
+    pool = sync_bus._runtime.executors.pool
     enqueue = pool._enqueue
 
     def late(consumer: Consumer) -> object:

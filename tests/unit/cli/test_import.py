@@ -134,8 +134,8 @@ def test_stopped_and_run_again(exported: Path, stop_after: int) -> None:
                 run(store, stop)
         importing = run(store, lambda done, total: None)
         assert (importing.before, importing.is_complete) == ((stop_after + 1) % 13, True)
-        assert len(store.held()) == 10
-        assert len({entry.who.message_id for entry in store.held("orders")}) == 6
+        assert len(store.list_messages()) == 10
+        assert len({entry.who.message_id for entry in store.list_messages("orders")}) == 6
 
 
 def test_into_a_bus_that_has_messages(shell: Any, exported: Path) -> None:

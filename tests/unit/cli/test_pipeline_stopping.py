@@ -12,7 +12,7 @@ from unibus.cli.main import app
 from unibus.cli.pipeline.options import Where
 from unibus.cli.terminal.signals import stopping
 from unibus.pipeline.reports.request import Reply
-from unibus.pipeline.serving.protocol import open_door
+from unibus.pipeline.serving.protocol import serve_requests
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +78,6 @@ def test_without_a_signal_nothing_is_told() -> None:
     ],
 )
 def test_the_token_of_a_server_goes_to_that_server_only(given: str | None, used: str | None, tmp_path: Path) -> None:
-    with open_door(tmp_path, "sc://localhost:15002/;token=t", lambda request, gone: Reply()):
+    with serve_requests(tmp_path, "sc://localhost:15002/;token=t", lambda request, gone: Reply()):
         assert Where(connect=given)._with_token(tmp_path) == used
     assert Where(connect=given)._with_token(tmp_path) == given

@@ -17,7 +17,7 @@ from unibus.core.lifecycle.events import Event
 from unibus.errors import BusError, CaptureDamaged, DomainTaken, LakeIncomplete, LakeMismatch
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.rebuild import rebuild
-from unibus.pipeline.reports.status import standing
+from unibus.pipeline.reports.status import read_status
 from unibus.pipeline.run import run_all, run_once
 from unibus.pipeline.set_aside import SetAside
 
@@ -111,14 +111,14 @@ def test_the_others_go_on_and_a_repaired_source_does_so_later(
 
 def test_status_names_it(lake: Lake, captures: Path, spoiled: tuple[str, Path]) -> None:
     _, whole = spoiled
-    found = {each.domain: each for each in standing(lake, open_sources(str(captures), keep_damaged=True)).domains}
+    found = {each.domain: each for each in read_status(lake, open_sources(str(captures), keep_damaged=True)).domains}
     assert (found["west"].set_aside, found["west"].up_to) == (True, HALF)
     assert found["west"].where == str(captures / "west")
     assert found["west"].error
     assert (found["east"].set_aside, found["east"].error) == (False, "")
     assert found["east"].events_behind == len(EAST) - HALF
     put_back(captures, whole)
-    found = {each.domain: each for each in standing(lake, open_sources(str(captures))).domains}
+    found = {each.domain: each for each in read_status(lake, open_sources(str(captures))).domains}
     assert (found["west"].set_aside, found["west"].error) == (False, "")
 
 

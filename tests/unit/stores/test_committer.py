@@ -46,7 +46,7 @@ def _raise(error: BaseException) -> None:
 
 def a_send(body: object = "x") -> Send:
     command = send_of(Message.new("orders", body), "orders")
-    command.makes = QUEUE
+    command.creates = QUEUE
     return command
 
 

@@ -59,7 +59,7 @@ def timers() -> Iterator[ThreadTimers]:
 
 def a_send(body: object = "x") -> Send:
     command = send_of(Message.new("orders", body), "orders")
-    command.makes = QUEUE
+    command.creates = QUEUE
     return command
 
 
@@ -71,7 +71,7 @@ def bodies(url: str, timers: ThreadTimers) -> int:
     """How many messages there are: the store can be opened, so it has no owner."""
     store = open_store(url, SYSTEM_CLOCK, timers)
     try:
-        return len(store.held("orders"))
+        return len(store.list_messages("orders"))
     finally:
         store.close()
 

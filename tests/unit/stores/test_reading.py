@@ -192,8 +192,8 @@ def test_snapshots_and_trimming_are_followed(rig: Rig, path: Path, monkeypatch: 
 def contents(reader: StoreReader) -> list[tuple[str, int, bytes]]:
     with reader.moment():
         reader.entities()
-        entries = reader.held()
-        data = reader.data_of(entries)
+        entries = reader.list_messages()
+        data = reader.read_bodies(entries)
     assert len(data) == len(entries)
     return [(entry.entity.name, entry.sequence, data[entry]) for entry in entries]
 
@@ -266,9 +266,9 @@ def test_what_went_through_is_counted(rig: Rig, path: Path, outside: bool) -> No
         reader.entities()
         assert reader.flows() == {"t": Flow(3, 0), subscription: Flow(3, 2), "q": Flow(2, 1)}
         assert reader.counting_since == since
-        found = reader.find("q", 4)
+        found = reader.get_message("q", 4)
         assert found is not None
-        assert reader.find("q", 1) is None
+        assert reader.get_message("q", 1) is None
 
 
 @pytest.mark.parametrize("outside", [True, False], ids=["from outside", "through the store"])

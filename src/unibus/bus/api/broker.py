@@ -67,7 +67,7 @@ class Broker(EntityOperations):
         self._bus = bus
         self.answer_bytes_max = ANSWER_BYTES_MAX
         self._limits = RateLimits()
-        self._store.pace.on_loops = commits_on_loop
+        self._store.commit_placement.on_loops = commits_on_loop
 
     def now_ns(self) -> int:
         """The time of the store, with which lock expiries are compared."""

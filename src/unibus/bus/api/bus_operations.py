@@ -91,7 +91,7 @@ class BusOperations:
         self._workers = None if backend is None else BackendWorkers(backend, self._runtime.clock, random.random)
         self._exchange: Exchange = self._runtime.exchange
         if self._is_sync():
-            self._runtime.places.adopts_loops = False
+            self._runtime.executors.adopts_loops = False
             if backend is not None:
                 raise UsageError(
                     "SyncMessageBus cannot use a MessageBackend, which is async", "use the async MessageBus"

@@ -373,8 +373,8 @@ class MessageBus(BusOperations):
     async def _stop(self, timeout: float | None) -> bool:
         runtime = self._runtime
         deadline = Deadline(timeout)
-        threads_ended = await asyncio.to_thread(runtime.places.pause, timeout)
-        return await runtime.drain.wait_async(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
+        threads_ended = await asyncio.to_thread(runtime.executors.pause, timeout)
+        return await runtime.drain.wait_async(deadline.left_s(), runtime.executors.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> Coroutine[object, object, None]:
         """Reject new messages, wait until subscribers have handled theirs (at most `drain_timeout`), then end all work.
@@ -402,7 +402,7 @@ class MessageBus(BusOperations):
 
     async def __aenter__(self) -> "MessageBus":
         self._runtime.registry.check_open("entered")
-        self._runtime.places.home = asyncio.get_running_loop()
+        self._runtime.executors.home = asyncio.get_running_loop()
         self._runtime.start(None)
         return self
 

@@ -80,11 +80,11 @@ class BusRuntime:
         self.timers: Timers = clock.timers(self._is_resting) or ThreadTimers(clock, report)
         self.outcomes = BusDeliveryOutcomes(self.exchange, self.timers, random.random)
         self.delivery = SlotRunner(self.outcomes)
-        self.places = HandlerExecutors(self.delivery, config.worker_count)
-        self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.outcomes)
-        self.drain = Drain(self.registry, self.outcomes, self.places)
+        self.executors = HandlerExecutors(self.delivery, config.worker_count)
+        self.subscriptions = Subscriptions(self.exchange, self.registry, self.executors, self.outcomes)
+        self.drain = Drain(self.registry, self.outcomes, self.executors)
         self.shutdown = Shutdown(
-            self.exchange, self.registry, self.outcomes, self.delivery, self.places, self.timers, self.drain
+            self.exchange, self.registry, self.outcomes, self.delivery, self.executors, self.timers, self.drain
         )
         self.durable: DurableChannels | None = None
         self.on_store: Callable[[], None] | None = None  # Called when a store was opened; tracing wraps it then.
@@ -110,7 +110,7 @@ class BusRuntime:
         opened = open_store(store, self.clock, self.timers) if isinstance(store, str) else cast(Store, store)
         self.shutdown.store = opened
         self._queues = Queues(opened, self.exchange, self.timers, self.config.strict)
-        self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.outcomes)
+        self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.executors, self.outcomes)
         self.durable.by_default = by_default
         self.registry.patterns.stored = opened
         self.registry.names.store = opened
@@ -259,7 +259,7 @@ class BusRuntime:
 
     def start(self, worker_count: int | None) -> None:
         checked = None if worker_count is None else BusConfig(worker_count=worker_count).worker_count
-        self.places.start(checked)
+        self.executors.start(checked)
         for group in self.registry.groups():
             wake_all(group)
 
@@ -271,7 +271,7 @@ def _leave_to_parent(runtime: BusRuntime | None, pid: int) -> None:
         return  # The child of a child: it is a ForkedRuntime already.
     runtime.exchange.closed = True
     runtime.delivery.paused = True
-    runtime.places.pool.stopped = True
+    runtime.executors.pool.stopped = True
     runtime.registry.opened_by = pid
     if runtime._queues is not None:
         runtime._queues.renewals.leave_to_parent(partial(refuse, pid))

@@ -335,8 +335,8 @@ class SyncMessageBus(BusOperations):
         """Stop the delivery; messages wait for `start`. False if a handler was still running at the timeout."""
         runtime = self._runtime
         deadline = Deadline(timeout)
-        threads_ended = runtime.places.pause(timeout)
-        return runtime.drain.wait(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
+        threads_ended = runtime.executors.pause(timeout)
+        return runtime.drain.wait(deadline.left_s(), runtime.executors.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
         """Reject new messages, wait until subscribers have handled theirs (at most `drain_timeout`), then end all work.

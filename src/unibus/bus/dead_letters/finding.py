@@ -120,7 +120,7 @@ def scan(
 
 def _held(store: Store, place: str) -> list[StoredMessage]:
     try:
-        return store.held(place)
+        return store.list_messages(place)
     except EntityNotFound:
         return []  # The entity was deleted since it was listed.
 
@@ -134,7 +134,7 @@ def _apply_where(
 ) -> list[StoredMessage]:
     """The messages for which the user's function is true. If it raises, that is an error of this one message."""
     taken: list[StoredMessage] = []
-    data = store.data_of(entries)
+    data = store.read_bodies(entries)
     for entry in entries:
         if entry not in data:
             continue  # Settled since it was listed.

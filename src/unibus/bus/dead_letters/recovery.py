@@ -56,7 +56,7 @@ class Recovery:
             found.entries.sort(key=order.key, reverse=order.is_descending)
         entries = found.entries if after is None else _after(found.entries, after)
         entries = entries[:most]
-        data = self._store.data_of(entries)  # Without messages that were settled since they were found.
+        data = self._store.read_bodies(entries)  # Without messages that were settled since they were found.
         return [dead_message(entry, data[entry]) for entry in entries if entry in data]
 
     def groups(self, chosen: DeadLetterFilter) -> Steps[list[DeadGroup]]:
@@ -70,7 +70,7 @@ class Recovery:
 
     def peek(self, which: Which, queue: str | None) -> Steps[DeadMessage | None]:
         entry, _ = yield from self._one(which, queue)
-        data = {} if entry is None else self._store.data_of([entry])
+        data = {} if entry is None else self._store.read_bodies([entry])
         return dead_message(entry, data[entry]) if entry is not None and entry in data else None
 
     def is_available(self, name: str) -> Steps[bool]:
@@ -110,7 +110,7 @@ class Recovery:
         entities = yield from entities_of(self._store)
         place = target or source_in(record_of(entry))
         refusal = entities.why_refused(place) if place else "its record names no source; name a target"
-        data = self._store.data_of([entry]).get(entry)
+        data = self._store.read_bodies([entry]).get(entry)
         if refusal or data is None:
             why = refusal or "it was settled meanwhile"
             return RecoveryResult(False, why, entry.who.message_id, entry.entity.name, int(entry.sequence))

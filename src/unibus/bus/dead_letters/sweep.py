@@ -135,7 +135,7 @@ def own_ttls(store: Store, entries: list[StoredMessage]) -> dict[StoredMessage, 
         some.append(entry)
         size += entry.who.size
         if size >= READ_BYTES or at == len(entries):
-            found.update({each: own_ttl_ns(data) for each, data in store.data_of(some).items()})
+            found.update({each: own_ttl_ns(data) for each, data in store.read_bodies(some).items()})
             some, size = [], 0
     return found
 

@@ -63,7 +63,7 @@ class WorkerPool(HandlerExecutor):
         if lock is not None:
             lock.release()
         elif self.threads < self.size:
-            self._hire_or_put_off()
+            self._start_worker_or_postpone()
         elif self._overseer_parked or self._overseer is None:
             self._call_overseer()
         self._check_stop()
@@ -138,7 +138,7 @@ class WorkerPool(HandlerExecutor):
         with LOCK:
             return [cast(Consumer, self._ready.pop()) for _ in range(self._ready.size)]
 
-    def _hire(self) -> bool:
+    def _start_worker(self) -> bool:
         """Start a thread, which also serves the groups that found none before. False if it could not be started."""
         with LOCK:
             if self.stopped:
@@ -155,15 +155,15 @@ class WorkerPool(HandlerExecutor):
         self.wake_unserved()
         return True
 
-    def _hire_or_put_off(self) -> None:
+    def _start_worker_or_postpone(self) -> None:
         """Start a thread for ready work. If that fails, a running thread does the work later; without any it waits."""
-        is_hired = False
+        is_started = False
         try:
-            is_hired = self._hire()
+            is_started = self._start_worker()
         finally:  # Also when Ctrl-C interrupts the start.
-            if not is_hired and self.threads:
+            if not is_started and self.threads:
                 self._call_overseer()  # It tries again while all running threads are stuck.
-            elif not is_hired:
+            elif not is_started:
                 for consumer in self._take_ready():
                     self.put_off(consumer)
 
@@ -269,7 +269,7 @@ class WorkerPool(HandlerExecutor):
             served = self._served
             lock.acquire(True, PATIENCE_S)
             if self._overseer is lock and self._served == served and self._ready.size and not self._parked:
-                self._hire()
+                self._start_worker()
 
     def _park_overseer(self, lock: LockType) -> bool:
         with LOCK:

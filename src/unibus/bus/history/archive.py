@@ -28,7 +28,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def trace(store: Store, message_id: object) -> MessageTrace:
     checked = _message_id(message_id)
-    return trace_of(checked, store.history.events_of(checked), store.find, lambda: store.entities().wait())
+    return trace_of(checked, store.history.events_of(checked), store.get_message, lambda: store.entities().wait())
 
 
 def replay(store: Store, channel: str, after: object) -> Iterator[Message]:
@@ -69,7 +69,7 @@ def prune(store: Store, before: object, channel: str | None) -> int:
 
 def _prune(store: Store, name: str, before: object, keeps: bool) -> int:
     stored = store.history.stored(name, 0, 0)
-    held = [entry for entry in store.held(name) if entry.enqueued_ns] if keeps else []
+    held = [entry for entry in store.list_messages(name) if entry.enqueued_ns] if keeps else []
     cut, since_ns = _begin(before)
     if since_ns:
         later = [*store.history.stored(name, 0, since_ns)]
@@ -105,7 +105,7 @@ def deletion(store: Store, message_id: object) -> list[Command]:
     checked = _message_id(message_id)
     commands: list[Command] = []
     for event, sequence in _places(store.history.events_of(checked)):
-        if store.find(event.channel, sequence) is not None:
+        if store.get_message(event.channel, sequence) is not None:
             remove = Remove(event.channel, sequence, _DELETED)
             remove.raises = False
             commands.append(remove)

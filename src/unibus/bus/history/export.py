@@ -47,9 +47,9 @@ class ExportSource(Protocol):
 
     def entities(self) -> list[EntityInfo]: ...
 
-    def held(self) -> list[StoredMessage]: ...
+    def list_messages(self) -> list[StoredMessage]: ...
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]: ...
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]: ...
 
     def session_states(self, entity: str) -> dict[str, bytes]: ...
 
@@ -84,7 +84,7 @@ class Exporting:
         with self._reader.moment():
             infos = chosen(self._reader.entities(), names)
             kept = {info.name for info in infos}
-            entries = [entry for entry in self._reader.held() if _owner(entry.entity.name) in kept]
+            entries = [entry for entry in self._reader.list_messages() if _owner(entry.entity.name) in kept]
             states = [
                 SessionLine(info.name, session_id, text_of(state))
                 for info in infos
@@ -106,7 +106,7 @@ class Exporting:
     def _message_lines(self, entries: list[StoredMessage]) -> Iterator[MessageLine]:
         for start in range(0, len(entries), PAGE):
             page = entries[start : start + PAGE]
-            found = self._reader.data_of(page)
+            found = self._reader.read_bodies(page)
             for entry in page:
                 data = found.get(entry)
                 if data is not None and entry.state != GONE:  # Else settled after the snapshot was taken.

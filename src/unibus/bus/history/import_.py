@@ -218,7 +218,7 @@ def command_of(line: MessageLine) -> Send:
         overlay = {**(overlay or {}), DEFERRED_HEADER: line.sequence}
     command.priority = line.priority
     command.visible_ns = line.visible_ns
-    command.former = ImportedState(line.delivery_count, line.expires_ns, overlay)
+    command.imported = ImportedState(line.delivery_count, line.expires_ns, overlay)
     return command
 
 

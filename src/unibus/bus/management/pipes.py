@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import Final, TypeAlias
 
-from unibus.bus.management.aside import begin_in_thread
+from unibus.bus.management.threads import begin_in_thread
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.errors import RequestTimeout
 

@@ -122,7 +122,7 @@ class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ttl_ns: int
     visible_ns: int
     dedup_key: str | None
-    makes: int
+    creates: int
     raises: bool
 
 
@@ -155,7 +155,7 @@ def _packed(send: Send) -> Packed:
         ttl_ns=send.ttl_ns,
         visible_ns=send.visible_ns,
         dedup_key=send.dedup_key,
-        makes=send.makes,
+        creates=send.creates,
         raises=send.raises,
     )
 
@@ -177,6 +177,6 @@ def _send(packed: Packed) -> Send:
     send.ttl_ns = packed.ttl_ns
     send.visible_ns = packed.visible_ns
     send.dedup_key = packed.dedup_key
-    send.makes = packed.makes
+    send.creates = packed.creates
     send.raises = packed.raises
     return send

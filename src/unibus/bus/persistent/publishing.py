@@ -262,7 +262,7 @@ def _count(target: Channel, fresh: list[SendResult]) -> int:
 def _command(target: Channel, message: Message) -> Send:
     """The command that stores a message; its TTL is at most that of the channel."""
     command = send_of(message, target.name)
-    command.makes = TOPIC
+    command.creates = TOPIC
     if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
         command.ttl_ns = target.ttl_ns
     return command

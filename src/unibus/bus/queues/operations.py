@@ -158,7 +158,7 @@ class Queues:
                 self._remember(checked_name(entity))
             assert isinstance(entity, str)
             command = self._command(entity, payload, fields)
-        command.makes = 0 if self.strict else QUEUE
+        command.creates = 0 if self.strict else QUEUE
         return command
 
     def _remember(self, name: str) -> None:

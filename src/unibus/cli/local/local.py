@@ -150,7 +150,7 @@ class LocalManagement:
         reader = self._reader()
         with reader.moment():
             entities = reader.entities()
-            found = trace_of(message_id, reader.events_of(message_id), reader.find, lambda: entities)
+            found = trace_of(message_id, reader.events_of(message_id), reader.get_message, lambda: entities)
         if not found:
             raise not_traced(message_id)
         return found

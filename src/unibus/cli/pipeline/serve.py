@@ -51,10 +51,10 @@ def serve(options: ServeOptions) -> None:
     needs_pipeline()
     lake = open_lake(options.lake, makes=every_s is not None)
     with extras():
-        from unibus.pipeline.serving.protocol import lock_door
+        from unibus.pipeline.serving.protocol import lock_serving
         from unibus.pipeline.serving.server import answering, serving_session
     make_folder(str(options.lake))
-    lock_door(options.lake).release()  # Raises here if another server runs, before Spark is started.
+    lock_serving(options.lake).release()  # Raises here if another server runs, before Spark is started.
     aside("starting Spark …")
     with extras():
         spark, connect = serving_session(options.port, options.master)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from unibus.pipeline.lake import Lake
     from unibus.pipeline.reports.answer import Value
-    from unibus.pipeline.reports.status import DomainLag, Standing
+    from unibus.pipeline.reports.status import DomainLag, PipelineStatus
 
 
 def status(as_json: Json = False, lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
@@ -26,19 +26,19 @@ def status(as_json: Json = False, lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
     """
     found = open_lake(lake)
     with extras():
-        from unibus.pipeline.reports.status import standing
+        from unibus.pipeline.reports.status import read_status
     with sources_that_open(lake) as (sources, wrong):
-        standing_now = standing(found, sources)
-    standing_now.domains += _not_read(found, standing_now, wrong)
-    standing_now.server = _server(lake)
+        status_now = read_status(found, sources)
+    status_now.domains += _not_read(found, status_now, wrong)
+    status_now.server = _server(lake)
     if as_json or not is_terminal():
-        write_json(standing_now)
+        write_json(status_now)
         flush()
         return
-    _draw(standing_now)
+    _draw(status_now)
 
 
-def _not_read(lake: "Lake", found: "Standing", wrong: Mapping[str, str]) -> "list[DomainLag]":
+def _not_read(lake: "Lake", found: "PipelineStatus", wrong: Mapping[str, str]) -> "list[DomainLag]":
     """Rows for domains in the lake that no source has now, and for sources that cannot be read."""
     from unibus.pipeline.reports.status import DomainLag
 
@@ -61,7 +61,7 @@ def _server(lake: Path) -> str:
     return "" if address is None or not is_alive(address) else address.connect.partition("/;")[0]
 
 
-def _draw(found: "Standing") -> None:
+def _draw(found: "PipelineStatus") -> None:
     from rich.console import Console
 
     from unibus.cli.pipeline.view import size
@@ -76,7 +76,7 @@ def _draw(found: "Standing") -> None:
     _draw_quarantine(console, found)
 
 
-def _draw_domains(console: "Console", found: "Standing") -> None:
+def _draw_domains(console: "Console", found: "PipelineStatus") -> None:
     from unibus.cli.pipeline.view import table
     from unibus.pipeline.reports.answer import Column
 
@@ -102,7 +102,7 @@ def _domain(each: "DomainLag") -> "list[Value]":
     return [each.domain or None, each.up_to, None, None, None, where]
 
 
-def _draw_batches(console: "Console", found: "Standing") -> None:
+def _draw_batches(console: "Console", found: "PipelineStatus") -> None:
     from unibus.cli.pipeline.view import table
     from unibus.pipeline.reports.answer import Column
 
@@ -118,7 +118,7 @@ def _draw_batches(console: "Console", found: "Standing") -> None:
     console.print(table(columns, rows))
 
 
-def _draw_tables(console: "Console", found: "Standing") -> None:
+def _draw_tables(console: "Console", found: "PipelineStatus") -> None:
     from unibus.cli.pipeline.view import table
     from unibus.pipeline.reports.answer import Column
 
@@ -127,7 +127,7 @@ def _draw_tables(console: "Console", found: "Standing") -> None:
     console.print(table(columns, [[each.table, each.rows, each.files, each.bytes] for each in found.tables]))
 
 
-def _draw_quarantine(console: "Console", found: "Standing") -> None:
+def _draw_quarantine(console: "Console", found: "PipelineStatus") -> None:
     from unibus.cli.pipeline.view import table
     from unibus.pipeline.reports.answer import Column
 

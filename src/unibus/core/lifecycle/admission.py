@@ -39,8 +39,8 @@ def target_of(state: StoreState, name: str) -> Entity:
 
 def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
     """Raise if the send is rejected. `before` has what the batch has sent so far, by entity; None: it is alone."""
-    if command.former is not None:
-        _check_former(state, command, before)
+    if command.imported is not None:
+        _check_imported(state, command, before)
         return
     entity = state.find(command.entity)
     if entity is None:
@@ -49,7 +49,7 @@ def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, 
                 f"there is no {command.entity!r}",
                 "a name with $ or Subscriptions is reserved for a part of another entity",
             )
-        if not command.makes:
+        if not command.creates:
             raise EntityNotFound(
                 f"there is no queue or topic {command.entity!r}", "create it first, or open the bus without strict"
             )
@@ -70,7 +70,7 @@ def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, 
     if entity.kind == TOPIC and entity.subscriptions and command.visible_ns <= now_ns:
         _check_arrivals(state, entity, command, before)
     else:
-        check_room(entity, command.size, before)
+        check_target_quotas(entity, command.size, before)
 
 
 def check_message(entity: Entity, size: i64) -> None:
@@ -99,7 +99,7 @@ def check_number(state: StoreState, kind: int, here: int) -> None:
 
 def _check_made(state: StoreState, command: Send, before: dict[str, Load] | None) -> None:
     """A send to an unknown name creates the entity, and a batch may create several: raise if these are too many."""
-    kind = command.makes
+    kind = command.creates
     made = 0
     if before is not None:
         if command.entity in before:
@@ -116,7 +116,7 @@ def _check_arrivals(state: StoreState, topic: Entity, command: Send, before: dic
     before the batch is executed."""
     router = state.router(topic)
     if router.takes_all:
-        check_room(topic, command.size, before)
+        check_target_quotas(topic, command.size, before)
         return
     message = command.message
     if message is None:
@@ -130,7 +130,7 @@ def _check_arrivals(state: StoreState, topic: Entity, command: Send, before: dic
     command.arrivals = arrivals
 
 
-def check_room(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
+def check_target_quotas(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
     """Raise if an entity that would store the message is full."""
     if is_stored_in(entity):
         check_quota(entity, size, before)
@@ -225,10 +225,10 @@ def count_new(state: StoreState, commands: Sequence[Send], now_ns: i64) -> int:
     return count
 
 
-def _check_former(state: StoreState, command: Send, before: dict[str, Load] | None) -> None:
+def _check_imported(state: StoreState, command: Send, before: dict[str, Load] | None) -> None:
     """Check an import. A dead-letter queue accepts every message, as always; another entity needs space, and a session
     id if it requires one."""
-    entity = former_place(state, command.entity)
+    entity = imported_entity(state, command.entity)
     if is_sub_queue(command.entity):
         if entity.kind == TOPIC:
             raise UsageError(f"the topic {entity.name!r} has no dead-letter queue", "its subscriptions have one")
@@ -238,6 +238,6 @@ def _check_former(state: StoreState, command: Send, before: dict[str, Load] | No
     check_quota(entity, command.size, before)
 
 
-def former_place(state: StoreState, name: str) -> Entity:
+def imported_entity(state: StoreState, name: str) -> Entity:
     """The entity of an import; for a dead-letter queue, which may not exist yet, the entity that it belongs to."""
     return target_of(state, name.rpartition("/")[0] if is_sub_queue(name) else name)

@@ -43,7 +43,7 @@ class EntityHistory:
         self._since_ns: i64 = since_ns
         self._scheduled: dict[int, int] = {}
 
-    def see(self, seq: int, change: Change) -> None:
+    def add_change(self, seq: int, change: Change) -> None:
         if change.entity != self._entity:
             return
         sequence = change.sequence
@@ -90,8 +90,8 @@ class Backfill:
         self._past = EntityHistory(topic.number, after_sequence, since_ns)
         self._changes: dict[int, Sent | Passed] = {}
 
-    def see(self, seq: int, change: Change) -> None:
-        self._past.see(seq, change)
+    def add_change(self, seq: int, change: Change) -> None:
+        self._past.add_change(seq, change)
         if change.entity != self._topic:
             return
         if isinstance(change, (Sent, Passed)):

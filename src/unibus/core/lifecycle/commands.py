@@ -45,9 +45,9 @@ class ImportedState:
 @final
 @mypyc_attr(acyclic=True)
 class Send:
-    """`data` is the encoded envelope. `makes` creates a missing queue; `raises` makes a duplicate an error.
+    """`data` is the encoded envelope. `creates` is the kind of a missing entity; `raises` makes a duplicate an error.
 
-    `former` is set for an import: the message is stored in exactly this entity, which may be a subscription or a
+    `imported` is set for an import: the message is stored in exactly this entity, which may be a subscription or a
     dead-letter queue; it is not forwarded, and not checked for duplicates. Its `ttl_ns` is ignored then.
     """
 
@@ -60,9 +60,9 @@ class Send:
         self.ttl_ns: i64 = 0
         self.visible_ns: i64 = 0
         self.dedup_key: str | None = None
-        self.makes: i64 = 0  # The kind of entity to create if it is missing; 0 for none.
+        self.creates: i64 = 0  # The kind of entity to create if it is missing; 0 for none.
         self.raises = False
-        self.former: ImportedState | None = None
+        self.imported: ImportedState | None = None
         self.message: Message | None = None  # The decoded `data`, for filters.
         # The matching subscriptions of a topic: computed when the batch is checked, used when it is executed.
         self.arrivals: list[Arrival] | None = None

@@ -7,7 +7,7 @@ in the other, never in both and never in none.
 
 from mypy_extensions import i64
 
-from unibus.core.lifecycle.admission import check_room, target_of
+from unibus.core.lifecycle.admission import check_target_quotas, target_of
 from unibus.core.lifecycle.commands import Advance, Forget, Move, Remove, SendResult
 from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import is_taken, route
@@ -47,7 +47,7 @@ def check_move(state: StoreState, command: Move, before: dict[str, Load], now_ns
         who = entry.who if command.who is None else command.who
         if target.settings.requires_session and who.session_id is None and not target.settings.forward_to:
             raise SessionRequired(f"{target.name!r} requires a session_id", "the message has no session_id")
-        check_room(target, who.size, before)
+        check_target_quotas(target, who.size, before)
     return entry
 
 

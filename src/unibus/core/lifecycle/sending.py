@@ -30,7 +30,7 @@ from unibus.core.flow.deadletter import (
     sub_queue,
 )
 from unibus.core.flow.expiry import effective_ttl_ns, expires_at_ns
-from unibus.core.lifecycle.admission import ENABLE, dedup_key, former_place, is_stored_in, target_of
+from unibus.core.lifecycle.admission import ENABLE, dedup_key, imported_entity, is_stored_in, target_of
 from unibus.core.lifecycle.commands import ImportedState, Send, SendResult
 from unibus.core.lifecycle.forwarding import Admission, ask
 from unibus.core.lifecycle.routed_message import RoutedMessage
@@ -131,11 +131,11 @@ def _status(entity: Entity) -> str:
 
 def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
     """Store a message that `check_send` has accepted."""
-    if command.former is not None:
-        return _store_former(state, command, command.former, now_ns)
+    if command.imported is not None:
+        return _store_imported(state, command, command.imported, now_ns)
     entity = state.find(command.entity)
     if entity is None:
-        entity = declare(state, command.entity, command.makes, _NO_SETTINGS, now_ns)
+        entity = declare(state, command.entity, command.creates, _NO_SETTINGS, now_ns)
     entity.accessed_ns = now_ns
     who = command.who
     key = dedup_key(entity, command)
@@ -168,10 +168,10 @@ def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
     return result
 
 
-def _store_former(state: StoreState, command: Send, former: ImportedState, now_ns: i64) -> SendResult:
+def _store_imported(state: StoreState, command: Send, imported: ImportedState, now_ns: i64) -> SendResult:
     """Store an imported message in its former state. A delivery that is returned in the same batch sets its delivery
     count and header overrides, so an import needs no kind of change of its own."""
-    entity = former_place(state, command.entity)
+    entity = imported_entity(state, command.entity)
     who = command.who
     key: str | None = None
     if is_sub_queue(command.entity):
@@ -182,20 +182,22 @@ def _store_former(state: StoreState, command: Send, former: ImportedState, now_n
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     if entity.kind == TOPIC and entity.subscriptions and not visible_ns:
         # There the topic kept it for its first subscription; here the topic has subscriptions, so it is routed.
-        routed = RoutedMessage(who, command.priority, max(1, former.expires_ns - now_ns) if former.expires_ns else 0)
+        routed = RoutedMessage(
+            who, command.priority, max(1, imported.expires_ns - now_ns) if imported.expires_ns else 0
+        )
         routed.data = command.data
-        routed.overlay = former.overlay
+        routed.overlay = imported.overlay
         routed.dedup_key = command.dedup_key
         route(state, entity, routed, key, now_ns)
         return SendResult(entity.name, sequence, who.message_id, False)
-    count = former.delivery_count
-    was_out = count > 0 or former.overlay is not None
+    count = imported.delivery_count
+    was_out = count > 0 or imported.overlay is not None
     entry = StoredMessage(entity, sequence, who, command.priority, command.data)
-    entry.expires_ns = former.expires_ns
+    entry.expires_ns = imported.expires_ns
     record_sent(state, entry, key, now_ns, 0 if was_out else visible_ns)
     if was_out:
         record(state, Delivered(now_ns, entity.number, sequence, who, max(1, count), b"", now_ns, _IMPORT))
-        record(state, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, former.overlay))
+        record(state, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, imported.overlay))
     return SendResult(entity.name, sequence, who.message_id, False)
 
 

@@ -162,7 +162,7 @@ def command_of(entity: str, body: object, fields: dict[str, Any], otherwise: str
     if priority is not None:
         message.priority = checked_priority(priority)
     command = send_of(message, entity)
-    command.makes = QUEUE
+    command.creates = QUEUE
     return command
 
 

@@ -42,7 +42,7 @@ class TableSize(msgspec.Struct):
     bytes: int
 
 
-class Standing(msgspec.Struct):
+class PipelineStatus(msgspec.Struct):
     lake: str
     batch: int
     domains: list[DomainLag]
@@ -53,12 +53,12 @@ class Standing(msgspec.Struct):
     server: str = ""
 
 
-def standing(lake: "Lake", sources: Sequence[EventSource]) -> Standing:
+def read_status(lake: "Lake", sources: Sequence[EventSource]) -> PipelineStatus:
     before = last_ranges(lake)
     found = lake.folder("quarantine")
     quarantined = found.read(found.files()).to_pylist()
     quarantined.sort(key=lambda row: (-row["batch"], row["domain"], row["first"]))
-    return Standing(
+    return PipelineStatus(
         lake=lake.path,
         batch=lake.done(),
         domains=[_lag(source, before) for source in sources],

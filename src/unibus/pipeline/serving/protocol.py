@@ -39,9 +39,9 @@ Answering = Callable[[ReportRequest, threading.Event], Reply]
 
 
 @contextlib.contextmanager
-def open_door(lake: Path, connect: str, answering: Answering) -> Iterator[ServingAddress]:
+def serve_requests(lake: Path, connect: str, answering: Answering) -> Iterator[ServingAddress]:
     """Answer requests, each in a thread, until the block is left. StoreBusy if another server runs."""
-    owner = lock_door(lake)
+    owner = lock_serving(lake)
     place = _place(lake)
     address = ServingAddress(os.getpid(), str(place), connect, os.path.realpath(lake))
     try:
@@ -63,7 +63,7 @@ def open_door(lake: Path, connect: str, answering: Answering) -> Iterator[Servin
         owner.release()
 
 
-def lock_door(lake: Path) -> Owner:
+def lock_serving(lake: Path) -> Owner:
     """StoreBusy if a server runs. The lock ends with its process, even if that is killed."""
     try:
         return Owner(str(lake / "serve"))

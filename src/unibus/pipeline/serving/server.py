@@ -22,7 +22,7 @@ from unibus.pipeline.reports.request import REPORT_ROWS, FoundEvents, Reply, Rep
 from unibus.pipeline.reports.sources import opened_sources
 from unibus.pipeline.reports.tracing import find_events
 from unibus.pipeline.serving.client import ServingAddress
-from unibus.pipeline.serving.protocol import open_door
+from unibus.pipeline.serving.protocol import serve_requests
 from unibus.pipeline.session import LOCAL, open_session
 
 if TYPE_CHECKING:
@@ -136,5 +136,5 @@ def answering(
     """Answer requests on the socket until the block is left. It is opened, and its address written, after `warm`."""
     answers = Answers(spark, lake, lost)
     answers.warm()
-    with open_door(folder, connect, answers) as address:
+    with serve_requests(folder, connect, answers) as address:
         yield address

@@ -83,7 +83,7 @@ class Committer:
         self._unsynced = True  # Some written group may not be synced yet.
         self._kicks = threading.Lock()  # A binary semaphore: the writer acquires it to sleep, a kick releases it.
         self._kicks.acquire()
-        self.pace = CommitPlacement()
+        self.commit_placement = CommitPlacement()
         self._asked_ns: i64 = 0  # When a loop left its commit to the writer thread.
         self._turn_of: asyncio.AbstractEventLoop | None = None  # The loop that commits at the end of its turn.
         self._closing = False
@@ -105,7 +105,7 @@ class Committer:
         if self._turn_of is not loop:
             self._turn_of = loop
             loop.call_soon(self._after_turn, loop)
-        elif self._group.waiting == ENOUGH and not self.pace.is_quick():
+        elif self._group.waiting == ENOUGH and not self.commit_placement.is_quick():
             self.kick()  # Enough for a group of their own: the writer commits while the loop runs the rest of its turn.
 
     def _after_turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -168,19 +168,19 @@ class Committer:
         """
         coming = self._group
         if (
-            not self.pace.on_loops
+            not self.commit_placement.on_loops
             or coming.absent
             or self._snapshot.is_due(self._state.seq)
             or not self._journal.is_quick()
         ):
             return False
-        if (coming.sync and not self.pace.is_quick()) or not self.committing.acquire(blocking=False):
+        if (coming.sync and not self.commit_placement.is_quick()) or not self.committing.acquire(blocking=False):
             return False
         try:
             began_ns = time.monotonic_ns()
             group = self._commit()
             if group is not None and group.sync:
-                self.pace.took(began_ns, time.monotonic_ns())
+                self.commit_placement.took(began_ns, time.monotonic_ns())
         finally:
             self.committing.release()
         if group is not None:
@@ -346,7 +346,7 @@ class Committer:
             ended_ns = time.monotonic_ns()
             if asked_ns:
                 self._asked_ns = 0
-                self.pace.took_there(max(asked_ns, free_ns), ended_ns)
+                self.commit_placement.took_there(max(asked_ns, free_ns), ended_ns)
             free_ns = ended_ns
 
     def close(self) -> None:

@@ -107,7 +107,7 @@ class EmbeddedStore:
         syncs, watchers = self._syncs and not self._in_memory, self._watchers.history
         self.history = EmbeddedHistory(journal, self._committer, self._state, self._lock, self._begin, syncs, watchers)
         self.catalog = EmbeddedCatalog(self._state, self._lock, self._begin)
-        self.pace = self._committer.pace
+        self.commit_placement = self._committer.commit_placement
         # Only with a reserve can a disk be full in a controlled way; without one, sends skip the check.
         self._space = Space(journal, self._state, timers) if journal.reserve.wanted else None
         if self._space is not None:
@@ -205,7 +205,7 @@ class EmbeddedStore:
                         topic = target_of(state, owner_name(declare.name, declare.kind))
                         beginning = Backfill(topic, after_sequence, since_ns)
                         for seq, change in self._journal.changes_after(0):
-                            beginning.see(seq, change)
+                            beginning.add_change(seq, change)
                         batch.run(state, [declare], now_ns)
                         copies = beginning.copy_to(state, target_of(state, declare.name), now_ns)
                         pending = self._write(copies, self._syncs)
@@ -364,20 +364,20 @@ class EmbeddedStore:
             self._begin()
             return self._state.positions.get(name, 0)
 
-    def held(self, entity: str | None = None) -> list[StoredMessage]:
+    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
         with self._lock:
             self._begin()
             if entity is not None:
                 return list(entries_of(self._state, entity))
             return [entry for each in self._state.entities.values() for entry in each.entries.values()]
 
-    def find(self, entity: str, sequence: int) -> StoredMessage | None:
+    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
         with self._lock:
             self._begin()
             found = self._state.find(entity)
             return None if found is None else found.entries.get(sequence)
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         found: dict[StoredMessage, bytes] = {}
         absent: list[StoredMessage] = []
         with self._lock:

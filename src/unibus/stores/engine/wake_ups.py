@@ -79,9 +79,9 @@ class WakeUps:
             woken = self._state.woken
             self._state.woken = []
             for entity in woken:
-                if entity.settings.requires_session or entity.deleted or entity.stirred:
+                if entity.settings.requires_session or entity.deleted or entity.status_changed:
                     # Each waiter accepts other sessions, or has to see the deletion: wake all, and each looks itself.
-                    entity.stirred = False
+                    entity.status_changed = False
                     calls += entity.wakers
                     entity.wakers = []
                 elif entity.wakers and entity.receives():

@@ -23,12 +23,12 @@ class OutsideStore:
     def entities(self) -> Pending[list[EntityInfo]]:
         return resolved(self._reader.entities())
 
-    def held(self, entity: str | None = None) -> list[StoredMessage]:
+    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
         self._reader.entities()
-        return [entry for entry in self._reader.held() if entity is None or entry.entity.name == entity]
+        return [entry for entry in self._reader.list_messages() if entity is None or entry.entity.name == entity]
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        return self._reader.data_of(entries)
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+        return self._reader.read_bodies(entries)
 
     def events_after(self, seq: int, limit: int = 1_000, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
         return self._reader.events_after(seq, limit, kinds)

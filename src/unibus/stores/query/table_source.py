@@ -118,14 +118,14 @@ class TableSource:
         """One for each entity, in the order of creation; only those of `channel` if it is given."""
         if channel is None:
             if self._all is None:
-                self._all = self.split(self.store.held())
+                self._all = self.split(self.store.list_messages())
             return self._all
         if self._all is not None:
             return [each for each in self._all if each.channel == channel]
         found = self._of.get(channel)
         if found is None:
             try:
-                found = self.split(self.store.held(channel))
+                found = self.split(self.store.list_messages(channel))
             except EntityNotFound:
                 found = []
             self._of[channel] = found
@@ -248,7 +248,7 @@ class QueryBodies:
         if data is None:
             data = self._read.get(entry)
         if data is None:
-            self._read = self._store.data_of(page_of(entries, at))
+            self._read = self._store.read_bodies(page_of(entries, at))
             data = self._read.get(entry)
         return data
 

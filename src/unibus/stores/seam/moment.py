@@ -29,10 +29,10 @@ class StoreCopy:
     def entities(self) -> list[EntityInfo]:
         return self._infos
 
-    def held(self) -> list[StoredMessage]:
+    def list_messages(self) -> list[StoredMessage]:
         return self._entries
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         return {entry: entry.data for entry in entries if entry.data is not None}
 
     def session_states(self, entity: str) -> dict[str, bytes]:

@@ -93,7 +93,7 @@ class ReplayIndex:
             for _, change in page:
                 is_changed = is_changed or change.entity == self.number
             for seq, change in page:
-                self._history.see(seq, change)
+                self._history.add_change(seq, change)
             self._seq = page[-1][0]
         oldest = self._log.oldest_seq()
         if is_changed or oldest != self._oldest:

@@ -80,7 +80,7 @@ class Store(Protocol):
 
     url: str
     durability: Durability
-    pace: CommitPlacement
+    commit_placement: CommitPlacement
     """Where commits wait for the disk. A server lets the writer thread make all of them."""
 
     @property
@@ -137,13 +137,13 @@ class Store(Protocol):
     def position(self, name: str) -> int:
         """The position that the command Advance has stored under this name; 0 for a new one."""
 
-    def held(self, entity: str | None = None) -> list[StoredMessage]:
+    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
         """The messages that exist now, of one entity or of all: live objects, which change while the caller reads."""
 
-    def find(self, entity: str, sequence: int) -> StoredMessage | None:
+    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
         """The message with this sequence, or None."""
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         """The encoded messages, without those that were removed meanwhile."""
 
     def copied(self) -> StoreCopy:

@@ -52,13 +52,13 @@ class StoreReader(Protocol):
     def flows(self) -> dict[str, Flow]:
         """By the name of the entity, as of the last call of `entities`."""
 
-    def find(self, entity: str, sequence: int) -> StoredMessage | None:
+    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
         """One message, as of the last call of `entities`."""
 
-    def held(self) -> list[StoredMessage]:
+    def list_messages(self) -> list[StoredMessage]:
         """All messages, by entity and then by sequence."""
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         """The encoded messages, without those that were removed meanwhile. Inside one `moment` none is missing."""
 
     def session_states(self, entity: str) -> dict[str, bytes]:
@@ -197,14 +197,14 @@ class OpenStoreReader:
     def flows(self) -> dict[str, Flow]:
         return self._flows
 
-    def find(self, entity: str, sequence: int) -> StoredMessage | None:
-        return self._store.find(entity, sequence)
+    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
+        return self._store.get_message(entity, sequence)
 
-    def held(self) -> list[StoredMessage]:
-        return sorted(self._store.held(), key=lambda entry: (entry.entity.name, entry.sequence))
+    def list_messages(self) -> list[StoredMessage]:
+        return sorted(self._store.list_messages(), key=lambda entry: (entry.entity.name, entry.sequence))
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        return self._store.data_of(entries)
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+        return self._store.read_bodies(entries)
 
     def session_states(self, entity: str) -> dict[str, bytes]:
         return self._store.catalog.session_states(entity).wait()

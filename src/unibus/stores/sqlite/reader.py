@@ -56,11 +56,11 @@ class SqliteReader:
     def flows(self) -> dict[str, Flow]:
         return {self._state.state.known[number]: flow for number, flow in self._state.flows.items()}
 
-    def find(self, entity: str, sequence: int) -> StoredMessage | None:
+    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
         found = self._state.state.find(entity)
         return None if found is None else found.entries.get(sequence)
 
-    def held(self) -> list[StoredMessage]:
+    def list_messages(self) -> list[StoredMessage]:
         with self._file.look():
             entities = sorted(self._state.with_homes().entities.values(), key=lambda each: each.name)
         return [entry for entity in entities for _, entry in sorted(entity.entries.items())]
@@ -70,7 +70,7 @@ class SqliteReader:
         sessions = {} if found is None else found.sessions
         return {session.id: session.state for session in sessions.values() if session.state is not None}
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         found: dict[StoredMessage, bytes] = {}
         with self._file.look():
             homes = sorted({entry.home_sequence for entry in entries if not entry.home_entity})
@@ -147,7 +147,7 @@ class SqliteReader:
             history = EntityHistory(target_of(self._state.catch_up(), entity).number, after_sequence, since_ns)
             for first, changes, _ in self._file.groups_after(0):
                 for seq, change in enumerate(changes, first):
-                    history.see(seq, change)
+                    history.add_change(seq, change)
         return history.found
 
     def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:

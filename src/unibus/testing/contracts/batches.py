@@ -108,12 +108,12 @@ class BatchContract(Contract):
         assert rig.peek("q") == []
 
     def test_a_send_may_make_its_queue(self, rig: Rig) -> None:
-        assert rig.send("new", "a", makes=QUEUE).sequence == 1
+        assert rig.send("new", "a", creates=QUEUE).sequence == 1
         assert rig.drain("new") == ["a"]
 
     def test_a_refused_batch_makes_no_queue(self, rig: Rig) -> None:
         with pytest.raises(EntityNotFound):
-            rig.run(sending("new", "a", makes=QUEUE), sending("nowhere", "b"))
+            rig.run(sending("new", "a", creates=QUEUE), sending("nowhere", "b"))
         with pytest.raises(EntityNotFound):
             rig.peek("new")
 

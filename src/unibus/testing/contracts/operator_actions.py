@@ -187,7 +187,7 @@ class FormerContract(Contract):
         assert isinstance(expires_ns, int)
         priority = fields.pop("priority", 50)
         assert isinstance(priority, int)
-        return rig.send(entity, body, priority, former=ImportedState(count, expires_ns, overlay), **fields).sequence
+        return rig.send(entity, body, priority, imported=ImportedState(count, expires_ns, overlay), **fields).sequence
 
     def test_its_count_and_its_headers(self, rig: Rig) -> None:
         rig.queue("q", max_delivery_count=3)
@@ -276,14 +276,14 @@ class FormerContract(Contract):
         }
         for entity, error in refused.items():
             with pytest.raises(error):
-                rig.run(sending("q", "with it"), sending(entity, "x", former=ImportedState(1, 0, None)))
+                rig.run(sending("q", "with it"), sending(entity, "x", imported=ImportedState(1, 0, None)))
         with pytest.raises(QuotaExceeded):
-            rig.run(*[sending("q", number, former=ImportedState(0, 0, None)) for number in range(2)])
+            rig.run(*[sending("q", number, imported=ImportedState(0, 0, None)) for number in range(2)])
         assert rig.picture() == before
 
     def test_together_with_a_position(self, rig: Rig) -> None:
         rig.queue("q")
-        batch: list[Command] = [sending("q", "a", former=ImportedState(1, 0, None)), Advance("import", 0, 1)]
+        batch: list[Command] = [sending("q", "a", imported=ImportedState(1, 0, None)), Advance("import", 0, 1)]
         rig.run(*batch)
         with pytest.raises(PositionMoved):
             rig.run(*batch)
@@ -298,25 +298,25 @@ class SeeingContract(Contract):
         rig.queue("other")
         rig.fill("q", ["a", "b"])
         rig.send("other", "c")
-        assert [entry.sequence for entry in rig.store.held("q")] == [1, 2]
-        assert sorted((entry.entity.name, entry.sequence) for entry in rig.store.held()) == [
+        assert [entry.sequence for entry in rig.store.list_messages("q")] == [1, 2]
+        assert sorted((entry.entity.name, entry.sequence) for entry in rig.store.list_messages()) == [
             ("other", 1),
             ("q", 1),
             ("q", 2),
         ]
-        assert rig.store.held(sub_queue("q")) == []
+        assert rig.store.list_messages(sub_queue("q")) == []
         with pytest.raises(EntityNotFound):
-            rig.store.held("nowhere")
+            rig.store.list_messages("nowhere")
 
     def test_data_of_those_that_are_still_there(self, rig: Rig) -> None:
         rig.queue("q")
         rig.fill("q", ["a", "b"])
-        entries = rig.store.held("q")
+        entries = rig.store.list_messages("q")
         rig.complete(rig.one("q"))
-        found = rig.store.data_of(rig.store.held("q"))
+        found = rig.store.read_bodies(rig.store.list_messages("q"))
         assert [entry.sequence for entry in found] == [2]
         if entries[0].state == GONE:  # The same object, unless the store was opened again in between.
-            assert entries[0] not in rig.store.data_of(entries)
+            assert entries[0] not in rig.store.read_bodies(entries)
 
     def test_events_of_one_message_in_all_its_places(self, rig: Rig) -> None:
         rig.topic("t")

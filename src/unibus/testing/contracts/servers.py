@@ -321,7 +321,7 @@ class NamespaceContract(Contract):
             assert found is not None
             assert found.settings.given == {"authorization_rules": text}
         assert rig.store.entities().wait(ANSWER_S) == listed
-        assert rig.store.held() == []
+        assert rig.store.list_messages() == []
         info = rig.store.catalog.entity(NAMESPACE_NAME).wait(ANSWER_S)
         assert info is not None
         assert info.kind == "namespace"

@@ -22,8 +22,8 @@ def test_a_message_is_copied_until_the_instant_of_its_expiry(age_ns: int, copies
     state = StoreState(1_000_000)
     run(state, [Declare("t", TOPIC, {})], SENT_NS)
     backfill = Backfill(state.entities[1], 0, 0)
-    backfill.see(1, Declared(SENT_NS, 1, 0, "t", TOPIC, {}))
-    backfill.see(2, change)
+    backfill.add_change(1, Declared(SENT_NS, 1, 0, "t", TOPIC, {}))
+    backfill.add_change(2, change)
     now_ns = SENT_NS + age_ns
     run(state, [Declare(subscription_path("t", "s"), SUBSCRIPTION, {})], now_ns)
     subscription = state.entities[2]

@@ -48,7 +48,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 def ids_in(store: EmbeddedStore) -> dict[str, list[str]]:
     held: dict[str, list[str]] = {}
-    for entry in store.held():
+    for entry in store.list_messages():
         held.setdefault(entry.entity.name, []).append(entry.who.message_id)
     return held
 

@@ -281,13 +281,13 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def held(self, entity: str | None = None) -> list[StoredMessage]:
+    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
         self.calls.append(f"held {entity}")
-        return self._store.held(entity)
+        return self._store.list_messages(entity)
 
-    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         self.calls.append("data")
-        return self._store.data_of(entries)
+        return self._store.read_bodies(entries)
 
     def events_after(self, seq: int, limit: int, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
         self.calls.append(f"events after {seq} {sorted(kinds)}")
@@ -332,7 +332,7 @@ def test_no_more_is_read_than_is_needed(sql: str, bus: SyncMessageBus) -> None:
 def test_bodies_are_read_for_columns_of_the_body_only(bus: SyncMessageBus) -> None:
     mixed(bus)
     watched = Watched(bus._runtime.queues().store)
-    on_disk = any(entry.data is None for entry in watched.held())
+    on_disk = any(entry.data is None for entry in watched.list_messages())
     cheap = "id, priority, correlation_id, local_sequence, status, channel, state, delivery_count, size, session_id, "
     query(watched, f"SELECT {cheap} trace_id, enqueued_at, expires_at, consumer FROM messages").run()  # type: ignore[arg-type]
     assert "data" not in watched.calls

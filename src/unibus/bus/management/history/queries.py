@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from unibus.bus.management.aside import begin_in_thread
+from unibus.bus.management.threads import begin_in_thread
 from unibus.errors import DecodeError, RateLimited, UsageError
 from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
 from unibus.stores.query import query

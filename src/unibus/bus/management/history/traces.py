@@ -52,7 +52,7 @@ def trace(store: Store, message_id: str) -> TraceRecord:
         what = f"history has {len(events)} events of {message_id!r:.80}, more than {EVENTS_MAX}"
         raise MessageTooLarge(what, "query `events` by message_id, page by page")
     entities = store.entities().wait()
-    found = trace_of(message_id, events, store.find, lambda: entities)
+    found = trace_of(message_id, events, store.get_message, lambda: entities)
     if not found:
         raise not_traced(message_id)
     return TraceRecord(found.message_id, found.status, found.events, [_record(root) for root in found.roots])

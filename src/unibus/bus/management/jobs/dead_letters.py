@@ -189,7 +189,7 @@ def page(
     yield from scan(queues.store, chosen, queues.now_ns(), found, first.add, first.narrow)
     known = first.in_order()
     shown = _fitting(known[:top], bodies, bytes_max)
-    data = queues.store.data_of([entry for _, entry in shown]) if bodies else {}
+    data = queues.store.read_bodies([entry for _, entry in shown]) if bodies else {}
     items = [_record(key, entry, data.get(entry)) for key, entry in shown if not bodies or entry in data]
     # The key of the last scanned message, even if it was settled meanwhile: the next page begins after it either way.
     return DeadLetterPage(items, shown[-1][0].text() if len(known) > len(shown) else None)

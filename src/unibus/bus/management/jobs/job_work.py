@@ -66,7 +66,7 @@ def _found(queues: Queues, request: JobRequest, now_ns: int) -> Steps[FoundMessa
     name = request.entity or ""
     if found.entities.find(name) is None and not is_sub_queue(name):
         raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
-    found.entries = queues.store.held(name)
+    found.entries = queues.store.list_messages(name)
     return found
 
 

@@ -83,9 +83,9 @@ def _found(store: Store, name: str) -> str:
 
 def _entries(store: Store, source: str, sequences: list[int] | None) -> list[StoredMessage]:
     if sequences is None:
-        active = [entry for entry in store.held(source) if entry.state == ACTIVE]
+        active = [entry for entry in store.list_messages(source) if entry.state == ACTIVE]
         return active[:PAGE_MAX]
-    found = [store.find(source, sequence) for sequence in dict.fromkeys(sequences)]
+    found = [store.get_message(source, sequence) for sequence in dict.fromkeys(sequences)]
     return [entry for entry in found if entry is not None]
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from unibus.bus.management.aside import encoded_aside
 from unibus.bus.management.messages.documents import Document, document_of_claimed
+from unibus.bus.management.threads import encode_in_thread
 from unibus.core.codec.codec import encode_json
 from unibus.core.envelope.message import Message
 from unibus.core.lifecycle.envelope import message_of
@@ -71,7 +71,7 @@ async def peek(
 ) -> PeekedPage:
     """Up to `top` messages from a sequence on, in any state. Fewer if they are large."""
     found = await broker.peek(entity, from_sequence, top, session_id)
-    messages = await encoded_aside(size_of(found), len(found), lambda: [_peeked(each, preview) for each in found])
+    messages = await encode_in_thread(size_of(found), len(found), lambda: [_peeked(each, preview) for each in found])
     is_last = len(found) < top and size_of(found) < broker.answer_bytes_max
     return PeekedPage(messages, None if is_last or not found else int(found[-1].sequence) + 1)
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from unibus.bus.management.aside import encoded_aside
 from unibus.bus.management.messages.documents import Document, document_of_claimed
 from unibus.bus.management.messages.peeking import PAGE_MAX, size_of
+from unibus.bus.management.threads import encode_in_thread
 from unibus.core.lifecycle.commands import BY_TOKEN, RELEASE, SETTLEMENTS, Command, Renew, Settle
 from unibus.errors import BusError, UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX
@@ -82,7 +82,7 @@ async def receive(
 
 
 async def received_records(claimed: "list[Claimed]") -> list[ReceivedMessage]:
-    return await encoded_aside(size_of(claimed), len(claimed), lambda: [_received(each) for each in claimed])
+    return await encode_in_thread(size_of(claimed), len(claimed), lambda: [_received(each) for each in claimed])
 
 
 def _received(claimed: "Claimed") -> ReceivedMessage:

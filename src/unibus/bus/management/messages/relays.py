@@ -74,7 +74,7 @@ def _sends(request: RelayRequest) -> list[Send]:
 
 def _reencoded(given: Send) -> Send:
     send = send_of(decode(given.data), checked_name(given.entity))
-    if send.who != given.who or given.makes not in _CREATED:
+    if send.who != given.who or given.creates not in _CREATED:
         raise DecodeError("the fields of the row do not match its message", "send only rows that unibus has written")
-    send.makes = given.makes
+    send.creates = given.creates
     return send

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Meta
 
 from unibus.bus.api.broker import Broker
-from unibus.bus.management.aside import begin_in_thread
 from unibus.bus.management.messages.documents import Document, Int64, document_of
 from unibus.bus.management.messages.peeking import PAGE_MAX
+from unibus.bus.management.threads import begin_in_thread
 from unibus.core.codec.codec import decode
 from unibus.core.envelope.message import Message
 from unibus.stores.seam.replay_index import ReplayIndex

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta, Raw
 
-from unibus.bus.management.aside import encoded_aside
 from unibus.bus.management.messages.documents import OutgoingMessage, body_and_fields, whole_message
 from unibus.bus.management.messages.peeking import PAGE_MAX
+from unibus.bus.management.threads import encode_in_thread
 from unibus.bus.names import checked_name
 from unibus.core.envelope.message import Message
 from unibus.core.lifecycle.commands import SendResult
@@ -45,7 +45,7 @@ async def send(broker: "Broker", entity: str, request: SendRequest, creates: boo
     is_new = creates and _is_missing(broker, entity)
     name = checked_name(entity) if is_new else broker.find(entity).name
     size = sum(_size(given) for given in request.messages)
-    messages = await encoded_aside(
+    messages = await encode_in_thread(
         size, len(request.messages), lambda: [_message(broker, name, given, is_new) for given in request.messages]
     )
     durability = None if request.durability is None else Durability.of(request.durability)
@@ -63,7 +63,7 @@ def _send_to_new(
     def store(given: list[Message]) -> "Pending[list[object]]":
         commands = [queues.command(message, None, {}) for message in given]
         for command in commands:
-            command.makes = QUEUE
+            command.creates = QUEUE
         return queues.store.apply(commands, durability)
 
     return store(messages) if queues.watcher is None else queues.watcher.watch_send(name, messages, store)

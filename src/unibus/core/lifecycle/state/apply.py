@@ -451,7 +451,7 @@ def _wake_waiters(state: StoreState, entity: Entity) -> None:
     """The status has changed, also that of the dead-letter queue: wake the receivers that wait there."""
     for each in (entity, entity.dead):
         if each is not None and each.wakers:
-            each.stirred = True
+            each.status_changed = True
             state.woken.append(each)
 
 

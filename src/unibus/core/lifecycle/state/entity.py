@@ -167,7 +167,7 @@ class Entity:
         self.deferred: i64 = 0
         self.size_bytes: i64 = 0
         self.deleted = False
-        self.stirred = False  # Its status has changed: wake all waiting receivers, so that they see the error.
+        self.status_changed = False  # Its status has changed: wake all waiting receivers, so that they see the error.
         self.unsaved = True
         self.created_ns: i64 = 0  # 0: unknown.
         self.updated_ns: i64 = 0

@@ -282,9 +282,9 @@ async def test_a_row_that_is_damaged_or_a_lie_is_refused_and_changes_nothing(api
     other = sends(1)[0]
     other.who = sends(1)[0].who
     unnamed = send_of(Message.new("q", 1), "a\nb")
-    unnamed.makes = 1
+    unnamed.creates = 1
     strange = sends(1)[0]
-    strange.makes = 4
+    strange.creates = 4
     bad = [
         relayed(good, 0, 7, crc=1),
         relayed(good, 0, 7, batch="***"),

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from tests.unit.endpoints.http.management.conftest import Api, same_error
-from unibus.bus.management.aside import begin_in_thread
 from unibus.bus.management.history import queries, traces
 from unibus.bus.management.history.queries import QueryAnswer, pieces_of, result_of
 from unibus.bus.management.history.traces import TraceRecord, trace_of_record
+from unibus.bus.management.threads import begin_in_thread
 from unibus.errors import MessageNotFound, MessageTooLarge, QueryInvalid, QueryStopped, RateLimited, UsageError
 from unibus.stores.query.result import QueryResult
 

@@ -18,7 +18,7 @@ INLINE_COUNT: Final = 50
 """Messages within both limits are encoded on the loop, in about a millisecond; more of them in a thread."""
 
 
-async def encoded_aside(size_bytes: int, count: int, call: Callable[[], T]) -> T:
+async def encode_in_thread(size_bytes: int, count: int, call: Callable[[], T]) -> T:
     """Run `call` on the loop for a few small messages, in a thread for many or large ones."""
     if size_bytes <= INLINE_BYTES and count <= INLINE_COUNT:
         return call()

@@ -1,4 +1,4 @@
-"""Persistent channels that are full: refusing, waiting for room, and what is not told before it is durable."""
+"""Persistent channels that are full: refusing, waiting for space, and what is not reported before it is durable."""
 
 import asyncio
 import threading

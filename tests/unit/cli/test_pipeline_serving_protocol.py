@@ -15,14 +15,14 @@ from unibus.errors import QueryInvalid, StoreBusy
 from unibus.pipeline.reports.answer import Answer, Column
 from unibus.pipeline.reports.request import Reply, ReportRefusal, ReportRequest
 from unibus.pipeline.serving.client import address_of, ask, is_alive
-from unibus.pipeline.serving.protocol import open_door
+from unibus.pipeline.serving.protocol import serve_requests
 
 KILLED = """
 import os, sys
 from pathlib import Path
 from unibus.pipeline.reports.request import Reply
-from unibus.pipeline.serving.protocol import open_door
-with open_door(Path(sys.argv[1]), "sc://x", lambda request, gone: Reply()):
+from unibus.pipeline.serving.protocol import serve_requests
+with serve_requests(Path(sys.argv[1]), "sc://x", lambda request, gone: Reply()):
     print("open", flush=True)
     os.kill(os.getpid(), 9)
 """
@@ -36,7 +36,7 @@ def echo(request: ReportRequest, gone: threading.Event) -> Reply:
 
 def test_a_question_and_its_answer(tmp_path: Path) -> None:
     assert ask(tmp_path, ReportRequest("sql")) is None
-    with open_door(tmp_path, "sc://x/;token=t", echo) as address:
+    with serve_requests(tmp_path, "sc://x/;token=t", echo) as address:
         reply = ask(tmp_path, ReportRequest("sql", text="é\n"))
         assert reply is not None
         assert reply.answer is not None
@@ -54,13 +54,13 @@ def test_a_question_and_its_answer(tmp_path: Path) -> None:
 
 
 def test_only_the_owner_may_open_it(tmp_path: Path) -> None:
-    with open_door(tmp_path, "sc://x", echo) as address:
+    with serve_requests(tmp_path, "sc://x", echo) as address:
         for path in (Path(address.socket), tmp_path / "serve.json"):
             assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_is_no_question_is_refused_and_the_door_stays_open(tmp_path: Path) -> None:
-    with open_door(tmp_path, "sc://x", echo) as address:
+    with serve_requests(tmp_path, "sc://x", echo) as address:
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(address.socket)
             line.sendall(b'{"question": 7}\nrm -rf\n')
@@ -71,8 +71,8 @@ def test_what_is_no_question_is_refused_and_the_door_stays_open(tmp_path: Path) 
 
 
 def test_one_server_for_a_lake(tmp_path: Path) -> None:
-    with open_door(tmp_path, "sc://x", echo):
-        with pytest.raises(StoreBusy, match="already runs: "), open_door(tmp_path, "sc://y", echo):
+    with serve_requests(tmp_path, "sc://x", echo):
+        with pytest.raises(StoreBusy, match="already runs: "), serve_requests(tmp_path, "sc://y", echo):
             pass
         assert ask(tmp_path, ReportRequest("sql")) is not None  # The first one still answers.
 
@@ -87,14 +87,14 @@ def test_what_a_killed_server_left_is_recognised_and_taken_over(tmp_path: Path) 
     assert os.path.exists(address.socket)
     assert not is_alive(address)
     assert ask(tmp_path, ReportRequest("sql")) is None
-    with open_door(tmp_path, "sc://x", echo):
+    with serve_requests(tmp_path, "sc://x", echo):
         assert ask(tmp_path, ReportRequest("sql")) is not None
 
 
 def test_a_lake_with_a_long_name(tmp_path: Path) -> None:
     lake = tmp_path / ("long" * 40)
     lake.mkdir()
-    with open_door(lake, "sc://x", echo) as address:
+    with serve_requests(lake, "sc://x", echo) as address:
         assert not address.socket.startswith(str(lake))
         assert ask(lake, ReportRequest("sql")) is not None
     assert not os.path.exists(os.path.dirname(address.socket))
@@ -105,7 +105,7 @@ def test_a_copied_lake_is_not_answered_by_the_server_of_the_first(tmp_path: Path
     lake.mkdir()
     copy.mkdir()
     link.symlink_to(lake)
-    with open_door(lake, "sc://x", echo):
+    with serve_requests(lake, "sc://x", echo):
         (copy / "serve.json").write_bytes((lake / "serve.json").read_bytes())
         assert address_of(copy) is None
         assert ask(copy, ReportRequest("sql")) is None
@@ -120,7 +120,7 @@ def test_whoever_answers_is_told_that_nobody_waits(tmp_path: Path) -> None:
             told.set()
         return Reply(answer=Answer([], []))
 
-    with open_door(tmp_path, "sc://x", slow) as address:
+    with serve_requests(tmp_path, "sc://x", slow) as address:
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(address.socket)
             line.sendall(msgspec.json.encode(ReportRequest("sql", text="slow")) + b"\n")
@@ -132,7 +132,7 @@ def test_whoever_answers_is_told_that_nobody_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", [b"", b'{"answer"'])
 def test_a_server_that_ends_meanwhile_has_not_answered(part: bytes, tmp_path: Path) -> None:
-    with open_door(tmp_path, "sc://x", echo) as address:
+    with serve_requests(tmp_path, "sc://x", echo) as address:
         os.unlink(address.socket)
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(address.socket)
