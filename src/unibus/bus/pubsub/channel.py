@@ -310,12 +310,6 @@ class Channel:
             self._offering = False
         return True
 
-    def join(self, group: Group) -> None:
-        """A group subscribes to exactly this name."""
-        with LOCK:
-            self.groups.append(group)
-            self.deliver_kept(group)
-
     def leave(self, group: Group) -> None:
         """A group has lost its last consumer. Without it the channel may have free places."""
         with LOCK:
@@ -323,13 +317,30 @@ class Channel:
             self.routes_version = -1
         self.blocked.grant()
 
-    def deliver_kept(self, group: Group) -> None:
-        """The first reliable group gets the kept messages. The routes are outdated: no later publish is kept."""
+    def kept_messages(self) -> list[Message]:
+        """The kept messages, in their order. They stay in the channel."""
         with LOCK:
-            self.routes_version = -1
+            self._offering = True  # The queue is empty for a moment, as in `sweep`.
+            messages = self.kept.drain()
+            for message in messages:
+                self.kept.append(message, message.priority)
+            self._offering = False
+        return messages
+
+    def join(self, group: Group, rejected: set[int], by_name: bool) -> None:
+        """A group begins to take messages of this channel. The first reliable one gets the kept messages.
+
+        The group's filter rejects the messages whose `id()` is in `rejected`. They are in no queue then, like a
+        published message that every filter rejects.
+        """
+        with LOCK:
+            if by_name:
+                self.groups.append(group)
+            self.routes_version = -1  # Outdated: no later publish is kept.
             if group.bound == 0:
                 for message in self.kept.drain():
-                    group.queue.append(message, message.priority)
+                    if id(message) not in rejected:
+                        group.queue.append(message, message.priority)
         self.blocked.grant()
 
     def block(self, publisher: BlockedPublisher) -> None:
