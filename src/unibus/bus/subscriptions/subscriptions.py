@@ -41,6 +41,8 @@ class Subscriptions:
         self._registry = registry
         self._executors = executors
         self._outcomes = outcomes
+        # All three tables change under LOCK, in one step with the groups of the channel: no publish sees half a
+        # subscription.
         self._by_id: dict[int, Subscription] = {}
         self._groups: dict[tuple[Pattern, str], Group] = {}
         self._defaults = DefaultGroups()
@@ -62,6 +64,8 @@ class Subscriptions:
         pattern = pattern_of(target, options)
         default = plan.name if module is None else f"{module}/{plan.name}"
         self._executors.abandon_closed_loops()  # Requeues their messages, which the new handler may get.
+        # All that can still raise comes before the first change. A channel made here is not left behind by the error of
+        # `_group`: that error needs an existing group, whose channel exists, too.
         with LOCK:
             if pattern.kind == EXACT:
                 self._registry.names.check_channel(str(pattern.text))
@@ -75,10 +79,12 @@ class Subscriptions:
             consumer.requeue_back = options.get("requeue") == "back"
             subscription = Subscription(pattern, consumer, self.cancel)
             self._by_id[subscription.id] = subscription
+            # The consumer before the route: a message that arrives at once finds a slot to claim.
             group.add(consumer)
             self._open(pattern, group)
             if not given:
                 self._defaults.add(pattern, name, default, handler)
+        # Without LOCK: a launch may start a thread or call into an event loop. Kept messages came with `_open`.
         wake_all(group)
         return subscription
 
@@ -99,12 +105,14 @@ class Subscriptions:
         self._registry.check_process()
         consumer = subscription.consumer
         with LOCK:
+            # The pop decides which of two concurrent cancels does the work.
             if self._by_id.pop(subscription.id, None) is None:
                 return CancelledHandlers([])
             group = consumer.group
             group.remove(consumer)
             if not group.consumers:
                 self._close(group, subscription.pattern)
+        # After LOCK. A cancelled handler requeues its message; if its group is closed, `on_idle` moves that message on.
         tasks = self._executors.end_slots(consumer)
         wake_all(group)  # A slot of this consumer may have been woken for a message that it will not take now.
         wake_blocked(group)  # A closed group holds no place any more, on any channel of its pattern.
@@ -113,11 +121,16 @@ class Subscriptions:
 
     def orphaned(self, group: Group) -> None:
         """The backlog of a closed group returns to its declared channel, or is counted as discarded."""
+        # Called by `_close`, and again for each message that enters the closed group later (a cancelled handler, a
+        # retry). Another group of the channel has a copy of its own, so only a channel without any group keeps the
+        # message.
         with LOCK:
             for message in group.queue.drain():
                 channel = self._exchange.channels.get(message.channel)
                 others = [] if channel is None else channel.groups
                 if channel is not None and channel.declared and not others:
+                    # The next group starts to count from the beginning: these attempts were made by a group that no
+                    # longer exists.
                     message.delivery_count = 0
                     channel.keep([message])
                 else:
@@ -160,6 +173,8 @@ class Subscriptions:
             channel.join(group)
         else:
             group.takes_internal = SUB_QUEUE in name_text(pattern.text)
+            # In this order: `refresh` looks up each number that the index returns, so it must be in the table first;
+            # and the version grows last, so that a publisher which sees it finds the new group.
             self._exchange.pattern_groups[group.number] = group
             self._exchange.index.subscribe(group.number, pattern)
             self._exchange.version += 1
@@ -173,7 +188,10 @@ class Subscriptions:
                 channel.deliver_kept(group)
 
     def _close(self, group: Group, pattern: Pattern) -> None:
+        # First: from now on admission pushes nothing into this group, not even by routes that are outdated.
         group.closed = True
+        # Handlers of the group still run, or retries are pending. drain() and close() have to see them, and the channel
+        # does not list the group any more.
         if not group.is_idle():
             self._registry.leaving = [*[other for other in self._registry.leaving if not other.is_idle()], group]
         del self._groups[(pattern, group.name)]
