@@ -41,6 +41,8 @@ class Subscriptions:
         self._registry = registry
         self._executors = executors
         self._outcomes = outcomes
+        # All three tables change under LOCK, in one step with the groups of the channel: no publish sees half a
+        # subscription.
         self._by_id: dict[int, Subscription] = {}
         self._groups: dict[tuple[Pattern, str], Group] = {}
         self._defaults = DefaultGroups()
@@ -71,6 +73,7 @@ class Subscriptions:
                     rejected: set[int] = set() if kept is None else kept.rejected
                     made = self._register(pattern, handler, plan, default, retry, concurrency, options, rejected)
                     break
+        # Without LOCK: a launch may start a thread or call into an event loop. Kept messages came with `_open`.
         wake_all(made.consumer.group)
         return made
 
@@ -91,7 +94,11 @@ class Subscriptions:
         options: SubscribeOptions,
         rejected: set[int],
     ) -> Subscription:
-        """The atomic part of `add`, under LOCK. All checks that can fail come before the first change."""
+        """The atomic part of `add`, under LOCK. All checks that can fail come before the first change.
+
+        A channel made here is not left behind by the error of `_group`: that error needs an existing group, whose
+        channel exists, too.
+        """
         if pattern.kind == EXACT:
             self._registry.names.check_channel(str(pattern.text))
             self._registry.get_or_make(str(pattern.text))
@@ -104,6 +111,7 @@ class Subscriptions:
         consumer.requeue_back = options.get("requeue") == "back"
         subscription = Subscription(pattern, consumer, self.cancel)
         self._by_id[subscription.id] = subscription
+        # The consumer before the route: a message that arrives at once finds a slot to claim.
         group.add(consumer)
         self._open(pattern, group, rejected)
         if not given:
@@ -127,12 +135,14 @@ class Subscriptions:
         self._registry.check_process()
         consumer = subscription.consumer
         with LOCK:
+            # The pop decides which of two concurrent cancels does the work.
             if self._by_id.pop(subscription.id, None) is None:
                 return CancelledHandlers([])
             group = consumer.group
             group.remove(consumer)
             if not group.consumers:
                 self._close(group, subscription.pattern)
+        # After LOCK. A cancelled handler requeues its message; if its group is closed, `on_idle` moves that message on.
         tasks = self._executors.end_slots(consumer)
         wake_all(group)  # A slot of this consumer may have been woken for a message that it will not take now.
         wake_blocked(group)  # A closed group holds no place any more, on any channel of its pattern.
@@ -141,11 +151,16 @@ class Subscriptions:
 
     def orphaned(self, group: Group) -> None:
         """The backlog of a closed group returns to its declared channel, or is counted as discarded."""
+        # Called by `_close`, and again for each message that enters the closed group later (a cancelled handler, a
+        # retry). Another group of the channel has a copy of its own, so only a channel without any group keeps the
+        # message.
         with LOCK:
             for message in group.queue.drain():
                 channel = self._exchange.channels.get(message.channel)
                 others = [] if channel is None else channel.groups
                 if channel is not None and channel.declared and not others:
+                    # The next group starts to count from the beginning: these attempts were made by a group that no
+                    # longer exists.
                     message.delivery_count = 0
                     channel.keep([message])
                 else:
@@ -189,6 +204,8 @@ class Subscriptions:
         else:
             group.takes_internal = takes_internal(pattern)
             keeping = keeping_channels(self._exchange, pattern)
+            # In this order: `refresh` looks up each number that the index returns, so it must be in the table first;
+            # and the version grows last, so that a publisher which sees it finds the new group.
             self._exchange.pattern_groups[group.number] = group
             self._exchange.index.subscribe(group.number, pattern)
             self._exchange.version += 1
@@ -197,7 +214,10 @@ class Subscriptions:
         self._groups[(pattern, group.name)] = group
 
     def _close(self, group: Group, pattern: Pattern) -> None:
+        # First: from now on admission pushes nothing into this group, not even by routes that are outdated.
         group.closed = True
+        # Handlers of the group still run, or retries are pending. drain() and close() have to see them, and the channel
+        # does not list the group any more.
         if not group.is_idle():
             self._registry.leaving = [*[other for other in self._registry.leaving if not other.is_idle()], group]
         del self._groups[(pattern, group.name)]
