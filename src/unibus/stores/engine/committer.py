@@ -281,7 +281,8 @@ class Committer:
             self.written += len(changes)
             # A sync covers all groups before it, because the log has one order. The JSON log syncs a segment before it
             # begins the next.
-            self._unsynced = not group.sync and part is None
+            # A slice is synced, too, but one that was put off may have written nothing.
+            self._unsynced = not group.sync and (part is None or part.put_off)
             if part is not None:
                 with self._lock:
                     self._snapshot.wrote(part)

@@ -43,9 +43,13 @@ class Groups:
     def is_index_due(self) -> bool:
         return self.index is not None and self.index.is_due() and time.monotonic_ns() >= self._index_ns
 
-    def write(self, row: Row | None, part: SnapshotSlice | None, oldest: int, log_bytes: int, last: int) -> None:
-        """Write a group; `row` is None if it has no changes. Sets `part.put_off` if the slice did not fit on the
-        disk."""
+    def write(
+        self, row: Row | None, part: SnapshotSlice | None, oldest: int, log_bytes: int, last: int, sync: bool
+    ) -> None:
+        """Write a group; `row` is None if it has no changes. Sets `part.put_off` if the slice did not fit on the disk.
+
+        With `sync` something is written in any case: SQLite syncs only with a commit.
+        """
         if part is None and not self.is_index_due():  # The usual case: one statement, which is its own transaction.
             self._write_row(row, last)
             return
@@ -61,7 +65,9 @@ class Groups:
                 self._index_ns = time.monotonic_ns() + PUT_OFF_NS
         if more is not None:
             more.put_off = True
-        if row is not None or more is None:
+        # A slice alone that is put off writes nothing, which spares the reserve; but a caller may wait for the sync of
+        # earlier groups, and must not be answered without one.
+        if row is not None or more is None or sync:
             self._write_row(row, last)
 
     def _write_row(self, row: Row | None, last: int) -> None:

@@ -176,7 +176,7 @@ class SqliteJournal:
                 if sync and self._preallocation is not None and self._preallocation.is_due(self._checkpoints.wal_bytes):
                     self._preallocation.extend(self._checkpoints.wal_bytes)
                 row = (first_seq, last, changes[0].at_ns if changes else 0, crc, records)
-                self._groups.write(row if changes else None, part, self._oldest, self._log_bytes, last)
+                self._groups.write(row if changes else None, part, self._oldest, self._log_bytes, last, sync)
                 if self._groups.index is not None:
                     self._groups.index.add(changes)
                 self._checkpoints.wal_bytes += len(records) + _ROW_BYTES
