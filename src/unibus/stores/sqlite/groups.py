@@ -54,6 +54,7 @@ class Groups:
             self._write_row(row, last)
             return
         more = None if part is None or part.is_empty() else part
+        # Not tried on a full disk: the reserve is for groups, which callers wait for.
         if (more is not None or self.is_index_due()) and not self._reserve.full:
             try:
                 self._write_more(row, more, oldest, log_bytes, last)
@@ -73,6 +74,7 @@ class Groups:
     def _write_row(self, row: Row | None, last: int) -> None:
         """Without a row something else has to be written: only a write is synced, and the sync is for earlier
         groups."""
+        # Any write would do; this one is small. The log has `last` already, so the value is true.
         if row is None:
             self.write_meta("overlap", last)
         else:
@@ -87,6 +89,8 @@ class Groups:
         """Repeat the statement, each time with one more piece of the reserve, until it finds space or none is left."""
         while True:
             try:
+                # Each try is a whole transaction, so a failed one leaves nothing. A piece of the reserve may be too
+                # small, or another program may take it: hence the loop.
                 self._connection.execute(sql, values)
                 return
             except apsw.Error as error:
