@@ -365,7 +365,7 @@ def sends(draw: st.DrawFn) -> Send:
     return send
 
 
-FIELDS = ("entity", "who", "data", "size", "priority", "ttl_ns", "visible_ns", "dedup_key", "makes", "raises")
+FIELDS = ("entity", "who", "data", "size", "priority", "ttl_ns", "visible_ns", "dedup_key", "creates", "raises")
 
 
 @settings(deadline=None)
