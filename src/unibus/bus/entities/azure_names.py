@@ -1,31 +1,17 @@
-"""The names that Azure Service Bus uses for our settings: for the emulator's file and for the administration API."""
+"""The names that Azure Service Bus uses for our settings: for the emulator's file and for the administration API.
+
+A setting has its Azure name in its row (core/lifecycle/state/settings.py).
+"""
 
 from typing import Final
 
-TIMES: Final = frozenset({"lock_duration", "default_ttl", "dedup_window", "auto_delete_on_idle"})
+from unibus.core.lifecycle.state.setting_types import SECONDS
+from unibus.core.lifecycle.state.settings import SETTINGS
+
+TIMES: Final = frozenset([row.name for row in SETTINGS.values() if row.type == SECONDS])
 """Settings that are durations: ISO 8601 in Azure, seconds in unibus."""
 
-PROPERTIES: Final[dict[str, str]] = {
-    "AutoDeleteOnIdle": "auto_delete_on_idle",
-    "DeadLetteringOnFilterEvaluationExceptions": "dead_letter_on_filter_error",
-    "DeadLetteringOnMessageExpiration": "dead_letter_on_expiration",
-    "DefaultMessageTimeToLive": "default_ttl",
-    "DuplicateDetectionHistoryTimeWindow": "dedup_window",
-    "EnableBatchedOperations": "enable_batched_operations",
-    "EnableExpress": "enable_express",
-    "EnablePartitioning": "enable_partitioning",
-    "ForwardDeadLetteredMessagesTo": "forward_dead_letters_to",
-    "ForwardTo": "forward_to",
-    "LockDuration": "lock_duration",
-    "MaxDeliveryCount": "max_delivery_count",
-    "MaxMessageSizeInKilobytes": "max_message_size_kb",
-    "MaxSizeInMegabytes": "max_size_mb",
-    "RequiresDuplicateDetection": "duplicate_detection",
-    "RequiresSession": "requires_session",
-    "Status": "status",
-    "SupportOrdering": "support_ordering",
-    "UserMetadata": "user_metadata",
-}
+PROPERTIES: Final[dict[str, str]] = {row.azure: row.name for row in SETTINGS.values() if row.azure}
 
 STATUSES: Final[dict[str, str]] = {
     "Active": "active",

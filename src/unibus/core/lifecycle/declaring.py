@@ -22,34 +22,21 @@ from unibus.core.lifecycle.state.entity import (
     KIND_NAMES,
     NAMESPACE,
     NAMESPACE_NAME,
-    QUEUE,
     SUBSCRIPTION,
     TOPIC,
     Entity,
     is_reserved,
 )
 from unibus.core.lifecycle.state.rules import Rule, rule_set_of
-from unibus.core.lifecycle.state.settings import STATUS_RECEIVE_DISABLED, STATUS_SEND_DISABLED
+from unibus.core.lifecycle.state.settings import SETTINGS, STATUS_RECEIVE_DISABLED, STATUS_SEND_DISABLED
 from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.errors import EntityExists, EntityNotFound, NameInvalid, UsageError
 
-_FIXED = ("requires_session", "enable_partitioning")
-_ANY_BUT_DEAD_LETTERS: Final = (QUEUE, TOPIC, SUBSCRIPTION)
+_FIXED: Final = tuple([row.name for row in SETTINGS.values() if row.fixed])
 _KINDS: Final[dict[str, tuple[int, ...]]] = {
-    "rules": (SUBSCRIPTION,),
-    "filter_mode": (SUBSCRIPTION,),
-    "dead_letter_on_filter_error": (SUBSCRIPTION,),
-    "status": _ANY_BUT_DEAD_LETTERS,
-    "auto_delete_on_idle": _ANY_BUT_DEAD_LETTERS,
-    "user_metadata": _ANY_BUT_DEAD_LETTERS,
-    "enable_batched_operations": _ANY_BUT_DEAD_LETTERS,
-    "authorization_rules": (QUEUE, TOPIC, NAMESPACE),
-    "max_message_size_kb": (QUEUE, TOPIC),
-    "enable_express": (QUEUE, TOPIC),
-    "enable_partitioning": (QUEUE, TOPIC),
-    "support_ordering": (QUEUE, TOPIC),
-    "max_sends_per_second": (QUEUE, TOPIC),
-    "max_receives_per_second": (QUEUE, SUBSCRIPTION),
+    row.name: tuple([kind for kind, name in KIND_NAMES.items() if name in row.kinds])
+    for row in SETTINGS.values()
+    if row.kinds
 }
 """Settings that only some kinds of entity have."""
 

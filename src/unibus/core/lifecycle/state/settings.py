@@ -1,17 +1,38 @@
 # mypyc: compiled
-"""The settings of a queue, a topic or a subscription, and their checks, in one place for every caller."""
+"""The settings of a queue, a topic or a subscription: one row of `SETTINGS` for each.
+
+    Setting ─┬─ DEFAULTS, checked_settings()            every caller that declares an entity
+             ├─ kinds, fixed       lifecycle/declaring.py
+             ├─ azure              bus/entities/azure_names.py ──▶ the emulator's file, Azure's documents
+             └─ about              docs/guide/entities.md, which a test compares with the rows
+
+A new setting is a row, and a line in `EntitySettings` if code of the core reads it. The code that enforces a limit is
+in lifecycle/admission.py. Names and values are stored in every journal: never rename a row, and never narrow its
+bounds.
+"""
 
 from collections.abc import Mapping
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.core.access.rules import rules_text
-from unibus.core.envelope.fields import SECONDS_MAX, plain_text, seconds_ns
+from unibus.core.envelope.fields import SECONDS_MAX
 from unibus.core.filters.filters import AZURE, MODES
 from unibus.core.lifecycle.state.changes import Settings
-from unibus.core.lifecycle.state.rules import Rule, rules_of, text_of
-from unibus.errors import ConfigInvalid, UsageError
+from unibus.core.lifecycle.state.setting_types import (
+    ACCESS,
+    CHOICE,
+    ENTITY,
+    FLAG,
+    NUMBER,
+    RATE,
+    RULES,
+    SECONDS,
+    TEXT,
+    Setting,
+    checked_value,
+)
+from unibus.errors import ConfigInvalid
 from unibus.limits import (
     AUTO_DELETE_S_MIN,
     DEDUP_WINDOW_S_DEFAULT,
@@ -34,176 +55,198 @@ STATUS_RECEIVE_DISABLED: Final = "receive_disabled"
 STATUS_DISABLED: Final = "disabled"
 STATUSES: Final = (STATUS_ACTIVE, STATUS_SEND_DISABLED, STATUS_RECEIVE_DISABLED, STATUS_DISABLED)
 
-DEFAULTS: Final[Settings] = {
-    "lock_duration": LOCK_DURATION_S_DEFAULT,
-    "max_delivery_count": DELIVERY_COUNT_MAX_DEFAULT,
-    "default_ttl": DURABLE_TTL_S_DEFAULT,
-    "dead_letter_on_expiration": False,
-    "requires_session": False,
-    "dedup_window": None,
-    "duplicate_detection": None,
-    "max_size_mb": ENTITY_SIZE_MB_DEFAULT,
-    "max_count": 0,
-    "forward_to": None,
-    "forward_dead_letters_to": None,
-    "ordering": "priority",
-    "keeps": False,
-    "rules": None,
-    "filter_mode": AZURE,
-    "dead_letter_on_filter_error": True,
-    "status": STATUS_ACTIVE,
-    "auto_delete_on_idle": None,
-    "user_metadata": None,
-    "authorization_rules": None,
-    "max_message_size_kb": None,
-    "enable_batched_operations": True,
-    "enable_express": False,
-    "enable_partitioning": False,
-    "support_ordering": True,
-    "max_sends_per_second": None,
-    "max_receives_per_second": None,
-}
-"""Every setting with its default. Times are seconds; None means "none" and 0 "no limit". `keeps` is for topics: a
-message that is sent while the topic has no subscription is stored for the first one. `rules` and the two after it are
-for subscriptions (rules.py). The four that begin with `enable_` or `support_` are Azure's: they are stored and
-returned, and have no effect. `duplicate_detection` says whether message ids are compared; None: only if there is a
-`dedup_window`. The two rates apply to clients of a server."""
+_ENTITIES: Final = ("queue", "topic", "subscription")
+_SENDERS: Final = ("queue", "topic")
+_NO_EFFECT: Final = "stored and returned for clients of Azure, without effect"
 
-SECRET: Final = frozenset({"authorization_rules"})
-"""Settings with keys: returned to a caller that reads settings, and never in a log, an error or an output."""
-
-_SECONDS: Final[dict[str, tuple[float, float]]] = {
-    "lock_duration": (0.001, LOCK_DURATION_S_MAX),
-    "default_ttl": (0.001, SECONDS_MAX),
-    "dedup_window": (DEDUP_WINDOW_S_MIN, DEDUP_WINDOW_S_MAX),
-    "auto_delete_on_idle": (AUTO_DELETE_S_MIN, SECONDS_MAX),
-}
-_NUMBERS: Final[dict[str, tuple[int, int]]] = {
-    "max_delivery_count": (1, 2**53 - 1),
-    "max_size_mb": (1, 2**53 - 1),
-    "max_count": (0, 2**53 - 1),
-    "max_message_size_kb": (1, MESSAGE_SIZE_KB_MAX),
-}
-_RATES: Final = frozenset({"max_sends_per_second", "max_receives_per_second"})
-_FLAGS: Final = frozenset(
-    {
-        "duplicate_detection",
+_ROWS: Final[tuple[Setting, ...]] = (
+    Setting(
+        "lock_duration",
+        SECONDS,
+        LOCK_DURATION_S_DEFAULT,
+        "how long a received message is locked",
+        least=0.001,
+        most=LOCK_DURATION_S_MAX,
+        azure="LockDuration",
+    ),
+    Setting(
+        "max_delivery_count",
+        NUMBER,
+        DELIVERY_COUNT_MAX_DEFAULT,
+        "deliveries before a message is dead-lettered",
+        least=1,
+        azure="MaxDeliveryCount",
+    ),
+    Setting(
+        "default_ttl",
+        SECONDS,
+        DURABLE_TTL_S_DEFAULT,
+        "after which a message expires, if it has no `ttl` of its own; 14 days",
+        least=0.001,
+        most=SECONDS_MAX,
+        azure="DefaultMessageTimeToLive",
+        optional=True,
+    ),
+    Setting(
         "dead_letter_on_expiration",
-        "requires_session",
-        "keeps",
+        FLAG,
+        False,
+        "dead-letter what expired",
+        azure="DeadLetteringOnMessageExpiration",
+    ),
+    Setting("requires_session", FLAG, False, "every message needs a session", azure="RequiresSession", fixed=True),
+    Setting(
+        "dedup_window",
+        SECONDS,
+        None,
+        "in which message ids count as duplicates too",
+        least=DEDUP_WINDOW_S_MIN,
+        most=DEDUP_WINDOW_S_MAX,
+        azure="DuplicateDetectionHistoryTimeWindow",
+        optional=True,
+    ),
+    Setting(
+        "duplicate_detection",
+        FLAG,
+        None,
+        "whether message ids are compared; `None`: only with a `dedup_window`",
+        azure="RequiresDuplicateDetection",
+        optional=True,
+    ),
+    Setting(
+        "max_size_mb",
+        NUMBER,
+        ENTITY_SIZE_MB_DEFAULT,
+        "what the entity may hold before a send is `QuotaExceeded`",
+        least=1,
+        azure="MaxSizeInMegabytes",
+    ),
+    Setting("max_count", NUMBER, 0, "the same as a number of messages; 0 is no limit"),
+    Setting("forward_to", ENTITY, None, "the entity that gets every message", azure="ForwardTo", optional=True),
+    Setting(
+        "forward_dead_letters_to",
+        ENTITY,
+        None,
+        "the entity that gets every dead-lettered message",
+        azure="ForwardDeadLetteredMessagesTo",
+        optional=True,
+    ),
+    Setting("ordering", CHOICE, "priority", "in which order messages are delivered", choices=("priority", "sequence")),
+    Setting("keeps", FLAG, False, "a topic without subscriptions stores what is sent, for the first one"),
+    Setting(
+        "rules",
+        RULES,
+        None,
+        "which messages of the topic it gets ([filters](filters.md))",
+        kinds=("subscription",),
+        optional=True,
+    ),
+    Setting(
+        "filter_mode",
+        CHOICE,
+        AZURE,
+        "how its filters treat types ([filters](filters.md))",
+        choices=tuple(sorted(MODES)),
+        kinds=("subscription",),
+    ),
+    Setting(
         "dead_letter_on_filter_error",
-        "enable_batched_operations",
-        "enable_express",
-        "enable_partitioning",
-        "support_ordering",
-    }
+        FLAG,
+        True,
+        "dead-letter a message for which a rule fails",
+        kinds=("subscription",),
+        azure="DeadLetteringOnFilterEvaluationExceptions",
+    ),
+    Setting(
+        "status",
+        CHOICE,
+        STATUS_ACTIVE,
+        "which operations are allowed, see below",
+        choices=STATUSES,
+        kinds=_ENTITIES,
+        azure="Status",
+    ),
+    Setting(
+        "auto_delete_on_idle",
+        SECONDS,
+        None,
+        "after which an unused entity is deleted",
+        least=AUTO_DELETE_S_MIN,
+        most=SECONDS_MAX,
+        kinds=_ENTITIES,
+        azure="AutoDeleteOnIdle",
+        optional=True,
+    ),
+    Setting(
+        "user_metadata",
+        TEXT,
+        None,
+        "for you",
+        most=USER_METADATA_CHARS_MAX,
+        kinds=_ENTITIES,
+        azure="UserMetadata",
+        optional=True,
+    ),
+    Setting(
+        "authorization_rules",
+        ACCESS,
+        None,
+        "up to 12 [authorization rules](access.md)",
+        kinds=("queue", "topic", "namespace"),
+        optional=True,
+        secret=True,
+    ),
+    Setting(
+        "max_message_size_kb",
+        NUMBER,
+        None,
+        "a larger message is `MessageTooLarge`. It is the encoded message that counts",
+        least=1,
+        most=MESSAGE_SIZE_KB_MAX,
+        kinds=_SENDERS,
+        azure="MaxMessageSizeInKilobytes",
+        optional=True,
+    ),
+    Setting("enable_batched_operations", FLAG, True, _NO_EFFECT, kinds=_ENTITIES, azure="EnableBatchedOperations"),
+    Setting("enable_express", FLAG, False, _NO_EFFECT, kinds=_SENDERS, azure="EnableExpress"),
+    Setting("enable_partitioning", FLAG, False, _NO_EFFECT, kinds=_SENDERS, azure="EnablePartitioning", fixed=True),
+    Setting("support_ordering", FLAG, True, _NO_EFFECT, kinds=_SENDERS, azure="SupportOrdering"),
+    Setting(
+        "max_sends_per_second",
+        RATE,
+        None,
+        "a client of a server that sends more often is `RateLimited`",
+        most=RATE_PER_S_MAX,
+        kinds=_SENDERS,
+        optional=True,
+    ),
+    Setting(
+        "max_receives_per_second",
+        RATE,
+        None,
+        "the same for receives",
+        most=RATE_PER_S_MAX,
+        kinds=("queue", "subscription"),
+        optional=True,
+    ),
 )
-_NAMES: Final = frozenset({"forward_to", "forward_dead_letters_to"})
-_CHOICES: Final[dict[str, tuple[str, ...]]] = {
-    "filter_mode": tuple(sorted(MODES)),
-    "ordering": ("priority", "sequence"),
-    "status": STATUSES,
-}
-_NONE_ALLOWED: Final = _NAMES | {
-    "default_ttl",
-    "dedup_window",
-    "duplicate_detection",
-    "rules",
-    "auto_delete_on_idle",
-    "user_metadata",
-    "authorization_rules",
-    "max_message_size_kb",
-    *_RATES,
-}
+
+SETTINGS: Final[dict[str, Setting]] = {row.name: row for row in _ROWS}
+DEFAULTS: Final[Settings] = {row.name: row.default for row in _ROWS}
+"""Every setting with its default. Times are seconds; None means "none" and 0 "no limit"."""
+
+SECRET: Final = frozenset([row.name for row in _ROWS if row.secret])
 
 
 def checked_settings(given: Mapping[str, object]) -> Settings:
     """The given settings, checked, without defaults for the others."""
     checked: Settings = {}
     for name, value in given.items():
-        checked[name] = _checked(name, value)
+        row = SETTINGS.get(name)
+        if row is None:
+            raise ConfigInvalid(f"an entity has no setting {name!r}", hint_for_name(name, DEFAULTS))
+        checked[name] = checked_value(row, value)
     return checked
-
-
-def _checked(name: str, value: object) -> str | int | float | bool | None:
-    if name not in DEFAULTS:
-        raise ConfigInvalid(f"an entity has no setting {name!r}", hint_for_name(name, DEFAULTS))
-    if value is None and name in _NONE_ALLOWED:
-        return None
-    if name in _SECONDS:
-        return _seconds(name, value)
-    if name in _NUMBERS:
-        return _number(name, value)
-    if name in _RATES:
-        return _rate(name, value)
-    if name in _FLAGS:
-        if isinstance(value, bool):
-            return value
-        raise ConfigInvalid(f"{name} is {value!r}", "give true or false without quotes; in Python True or False")
-    if name in _NAMES:
-        if isinstance(value, str) and value:
-            return _text(name, value)
-        raise ConfigInvalid(f"{name} is {value!r}", "give the name of an entity")
-    if name == "rules":
-        return _rules(value)
-    if name == "authorization_rules":
-        return rules_text(value)
-    if name == "user_metadata":
-        if isinstance(value, str) and len(value) <= USER_METADATA_CHARS_MAX:
-            return _text(name, value)
-        raise ConfigInvalid(
-            f"user_metadata is {value!r:.60}", f"give text of at most {USER_METADATA_CHARS_MAX} characters"
-        )
-    if value in _CHOICES[name]:
-        return str(value)
-    raise ConfigInvalid(f"{name} is {value!r:.60}", f"use {' or '.join(map(repr, _CHOICES[name]))}")
-
-
-def _text(name: str, value: str) -> str:
-    try:
-        return plain_text(name, value)
-    except UsageError as error:
-        raise ConfigInvalid(error.what, error.hint) from error
-
-
-def _rules(value: object) -> str:
-    """The text of the setting, from a text or from a list of rules. Raises ConfigInvalid if it is not valid."""
-    if isinstance(value, str):
-        text = _text("rules", value)
-        rules_of(text, AZURE)
-        return text
-    if isinstance(value, (list, tuple)):
-        rules = [rule for rule in value if isinstance(rule, Rule)]
-        if len(rules) == len(value):
-            text = text_of(rules)
-            rules_of(text, AZURE)
-            return text
-    raise ConfigInvalid(f"rules are {value!r:.60}", "give a list of Rule")
-
-
-def _seconds(name: str, value: object) -> float:
-    least, most = _SECONDS[name]
-    try:
-        seconds = float(seconds_ns(name, value)) / 1e9
-    except UsageError as error:
-        raise ConfigInvalid(error.what, error.hint) from error
-    if not least <= seconds <= most:
-        raise ConfigInvalid(f"{name} is {seconds:g} s", f"give from {least:g} to {most:g} seconds")
-    return seconds
-
-
-def _number(name: str, value: object) -> int:
-    least, most = _NUMBERS[name]
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        bound = f"a whole number of {least} or more" if most >= 2**53 - 1 else f"a whole number from {least} to {most}"
-        raise ConfigInvalid(f"{name} is {value!r:.60}", f"give {bound}")
-    return value
-
-
-def _rate(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= RATE_PER_S_MAX:
-        raise ConfigInvalid(f"{name} is {value!r:.60}", f"give a number above 0, at most {RATE_PER_S_MAX}, or None")
-    return float(value)
 
 
 def detects_duplicates(settings: Mapping[str, object]) -> bool:

@@ -4,20 +4,24 @@
     PUT with If-Match      the same: a property that the document omits is reset to its default, because clients omit
                            what they want to clear. FIXED settings stay, and so do settings that Azure does not have.
 
+A value is converted by the type of its setting (core/lifecycle/state/setting_types.py), so a new setting with an Azure
+name needs nothing here.
+
 Elements for counts, times and availability are read-only and ignored: clients send them back unchanged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from unibus.bus.api.broker import EntityInfo
-from unibus.bus.entities.azure_names import PROPERTIES, STATUSES, TIMES
+from unibus.bus.entities.azure_names import PROPERTIES, STATUSES
 from unibus.bus.entities.iso_duration import FOREVER, LONGEST_S, duration_s, duration_text
 from unibus.codecs.atom import schema
 from unibus.codecs.atom.descriptions import EntityDescription
-from unibus.core.lifecycle.state.settings import DEFAULTS, checked_settings, detects_duplicates
+from unibus.core.lifecycle.state.setting_types import CHOICE, ENTITY, FLAG, NUMBER, SECONDS, TEXT
+from unibus.core.lifecycle.state.settings import DEFAULTS, SETTINGS, checked_settings, detects_duplicates
 from unibus.endpoints.http.administration.access import descriptions_of, rules_of
-from unibus.endpoints.http.administration.forwarding import TARGETS, target_address, target_name
+from unibus.endpoints.http.administration.forwarding import target_address, target_name
 from unibus.endpoints.http.administration.times import time_text
 from unibus.errors import BusError, ConfigInvalid
 from unibus.limits import DEDUP_WINDOW_S_DEFAULT
@@ -29,15 +33,11 @@ SUBSCRIPTION: Final = "subscription"
 KINDS: Final = {schema.QUEUE: QUEUE, schema.TOPIC: TOPIC, schema.SUBSCRIPTION: SUBSCRIPTION}
 _DOCUMENTS: Final = {kind: document for document, kind in KINDS.items()}
 
-FIXED: Final = frozenset({"requires_session", "enable_partitioning", "duplicate_detection"})
+FIXED: Final = frozenset([row.name for row in SETTINGS.values() if row.fixed]) | {"duplicate_detection"}
 """Set once, when the entity is created: an update that omits them changes nothing."""
 
 _STATUS_WORDS: Final = {word: name for name, word in STATUSES.items()}
 _FOLDED_STATUSES: Final = {name.casefold(): word for name, word in STATUSES.items()}
-_FLAGS: Final = frozenset([name for name, value in DEFAULTS.items() if isinstance(value, bool)]) | {
-    "duplicate_detection"
-}
-_NUMBERS: Final = frozenset({"max_delivery_count", "max_size_mb", "max_message_size_kb"})
 _CONSTANT: Final = {
     "IsAnonymousAccessible": "false",
     "FilteringMessagesBeforePublishing": "false",
@@ -80,30 +80,50 @@ def replaced_settings(described: EntityDescription, now: Mapping[str, object]) -
 
 
 def _checked(element: str, name: str, text: str) -> object:
-    if name in TARGETS:
-        return _setting(element, name, target_name(element, text))
-    if name == "user_metadata":
-        return _setting(element, name, text or None)
-    return _setting(element, name, _converted(element, name, text.strip()))
+    return _setting(element, name, _READERS[SETTINGS[name].type](element, text))
 
 
-def _converted(element: str, name: str, text: str) -> object:
-    if name in TIMES:
-        try:
-            seconds = duration_s(text)
-        except ConfigInvalid as error:
-            raise ConfigInvalid(f"{element} is {text!r:.60}, which is not a duration", error.hint) from error
-        return None if seconds > LONGEST_S else seconds
-    if name in _FLAGS:
-        flag = {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
-        if flag is None:
-            raise ConfigInvalid(f"{element} is {text!r:.60}", "use true or false")
-        return flag
-    if name in _NUMBERS:
-        if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise ConfigInvalid(f"{element} is {text!r:.60}", "use a whole number")
-        return int(text)
-    return _FOLDED_STATUSES.get(text.casefold(), text)
+def _read_seconds(element: str, text: str) -> float | None:
+    given = text.strip()
+    try:
+        seconds = duration_s(given)
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"{element} is {given!r:.60}, which is not a duration", error.hint) from error
+    return None if seconds > LONGEST_S else seconds
+
+
+def _read_flag(element: str, text: str) -> bool:
+    flag = {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
+    if flag is None:
+        raise ConfigInvalid(f"{element} is {text.strip()!r:.60}", "use true or false")
+    return flag
+
+
+def _read_number(element: str, text: str) -> int:
+    given = text.strip()
+    if not (given.isascii() and given.isdigit() and len(given) < 19):
+        raise ConfigInvalid(f"{element} is {given!r:.60}", "use a whole number")
+    return int(given)
+
+
+def _read_choice(element: str, text: str) -> str:
+    given = text.strip()
+    return _FOLDED_STATUSES.get(given.casefold(), given)
+
+
+def _read_text(element: str, text: str) -> str | None:
+    return text or None
+
+
+_READERS: Final[dict[str, Callable[[str, str], object]]] = {
+    SECONDS: _read_seconds,
+    FLAG: _read_flag,
+    NUMBER: _read_number,
+    CHOICE: _read_choice,
+    ENTITY: target_name,
+    TEXT: _read_text,
+}
+"""From the text of an element to the value of a setting, by the type of the setting."""
 
 
 def _setting(element: str, name: str, value: object) -> object:
@@ -150,12 +170,13 @@ def _text(name: str, settings: Mapping[str, object], host: str) -> str | None:
         return "true" if detects_duplicates(settings) else "false"
     if name == "dedup_window" and value is None:
         value = DEDUP_WINDOW_S_DEFAULT
-    if name in TIMES:
+    kind = SETTINGS[name].type
+    if kind == SECONDS:
         return duration_text(value) if isinstance(value, (int, float)) else FOREVER
     if value is None:
         return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if name in TARGETS:
+    if kind == FLAG:
+        return "true" if value is True else "false"
+    if kind == ENTITY:
         return target_address(host, str(value))
-    return _STATUS_WORDS.get(str(value), str(value)) if name == "status" else str(value)
+    return _STATUS_WORDS.get(str(value), str(value)) if kind == CHOICE else str(value)
