@@ -82,8 +82,7 @@ class Jobs:
         record = JobRecord(self._last_id, request.kind, "queued", request, by, now_ns, total=total, rate=request.rate)
         job = self._jobs[record.id] = Job(record, limits)
         self._remove_oldest()
-        await self._save()  # Before it starts: a job that changes messages is always listed after a crash.
-        self._begin_next()
+        await self._save_and_begin()
         return job.record
 
     async def pause(self, number: int) -> JobRecord:
@@ -102,9 +101,17 @@ class Jobs:
             # Before any change: the limits are sequences, which mean other messages in a restored store.
             check_same_store(self._holder.broker.queues, job)
             job.set(state="queued", reason="", hint="", ended_ns=0)
-            await self._save()
-            self._begin_next()
+            await self._save_and_begin()
         return job.record
+
+    async def _save_and_begin(self) -> None:
+        """Save the list, then start a queued job."""
+        try:
+            await self._save()
+        finally:
+            # Also if the caller is cancelled: nothing else would start the queued job. `_carry_out` saves the list
+            # again before the first batch, so a job that changes messages is always listed after a crash.
+            self._begin_next()
 
     async def _end_early(self, number: int, state: JobState) -> JobRecord:
         job = await self._find(number)
