@@ -105,13 +105,13 @@ class Publishing:
             self._check_rate(target, needed)
             if not self._has_space(target, needed):
                 raise queue_full(target, messages)  # No blocking: only the end of this transaction may free a place.
+            # Collected before it is paid: a transaction may refuse it, and a refused publish leaves no trace.
+            results = [SendResult(target.name, 0, message.id, False) for message in messages]
+            transaction.add_many(commands, results)
             # Paid now and not at the commit: the commit must not fail for a rate or a full channel, after the block has
             # ended.
             self._pay(target, needed)
             self._promise(target.name, needed)
-        results = [SendResult(target.name, 0, message.id, False) for message in messages]
-        for command, result in zip(commands, results, strict=True):
-            transaction.add(command, result)
         # The promise ends with a rollback, or when the messages are counted as stored. After a failed write neither
         # runs: the store has stopped, and accepts no publish any more.
         transaction.otherwise(lambda: self._promise(target.name, -needed))

@@ -138,8 +138,7 @@ class Queues:
         transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
             results = [SendResult(each.entity, 0, each.who.message_id, False) for each in commands]
-            for command, result in zip(commands, results, strict=True):
-                transaction.add(command, result)
+            transaction.add_many(commands, results)
             return resolved(results)
         if not commands:
             return resolved([])
@@ -211,8 +210,7 @@ class Queues:
         """The same for several commands, in one batch: all or none."""
         transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
-            for command in commands:
-                transaction.add(command)
+            transaction.add_many(commands, [None] * len(commands))
             return resolved(None)
         return self.store.apply(commands).map(_nothing) if commands else resolved(None)
 

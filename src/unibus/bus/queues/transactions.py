@@ -20,7 +20,7 @@ into that database.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from typing import Final
 
@@ -77,6 +77,16 @@ class Transaction:
         self._check(command)
         self._commands.append(command)
         self._results.append(result)
+
+    def add_many(self, commands: Sequence[Command], results: Sequence[SendResult | None]) -> None:
+        """Collect all commands of a batch, or none if one is refused: the caller may catch that and still commit."""
+        before = len(self._commands)
+        try:
+            for command, result in zip(commands, results, strict=True):
+                self.add(command, result)
+        except BaseException:
+            del self._commands[before:], self._results[before:]
+            raise
 
     def _check(self, command: Command) -> None:
         """Raise if the command is not allowed. A savepoint allows what its outer transaction allows."""
