@@ -57,7 +57,7 @@ class Exit:
         closing.finish_here()
         if not closing.is_done:  # A thread runs the steps, for a close() that was interrupted.
             self._wait(closing.wait, self._left_s(), lambda: closing.waits_for)
-            if closing.error is not None:
+            if closing.error is not None and not closing.is_done:  # Else it was logged, or raised, at the end.
                 log.error("%s", closing.error)
 
     def hurry(self) -> None:

@@ -50,10 +50,11 @@ class ClosingStep(NamedTuple):
 class Caller:
     """One waiting call of `close()`. If a handler has called it, no step may wait for that handler: deadlock."""
 
-    def __init__(self, wake: Callable[[], None], thread: threading.Thread | None) -> None:
+    def __init__(self, wake: Callable[[], None], thread: threading.Thread | None, is_raised_to: bool = True) -> None:
         # Read in the thread or task that calls close(): the closing thread has no such context.
         consumer = INSIDE.get()
         self.wake = wake
+        self.is_raised_to = is_raised_to  # An error of a step is raised in it. False: it only waits for the end.
         self.group: Group | None = None if consumer is None else consumer.group
         self.slot: asyncio.Task[None] | None = SLOT.get()
         self.thread = thread  # The blocked thread; None for a task, whose loop continues.
@@ -77,6 +78,10 @@ class Callers:
     def remove(self, caller: Caller) -> None:
         with self._lock:
             self._all = [other for other in self._all if other is not caller]
+
+    def is_error_raised(self) -> bool:
+        """Whether an error of a step is raised in a caller; else it has to be logged."""
+        return any(caller.is_raised_to for caller in self._all)
 
     def has(self, caller: Caller) -> bool:
         return caller in self._all
@@ -186,7 +191,7 @@ class Closing:
     def wait(self, timeout_s: float | None) -> bool:
         """Wait for the end without requesting it. False at the timeout."""
         ended = _closed_lock()
-        caller = Caller(partial(_open, ended), None)
+        caller = Caller(partial(_open, ended), None, is_raised_to=False)
         self.callers.add(caller)
         try:
             if not self.is_done:
@@ -327,10 +332,12 @@ class Closing:
                 self._position += 1
         finally:
             self._worker = 0
+        # Before `is_done`: the interpreter may exit as soon as a caller sees the end. A caller that joins after this
+        # check also gets the error raised; reported twice is better than never.
+        if self.error is not None and not self.callers.is_error_raised():
+            log.error("%s", self.error)
         # Before the callers are woken: each of them checks it.
         self.is_done = True
-        if self.error is not None and not len(self.callers):
-            log.error("%s", self.error)  # No caller is waiting to get it raised.
         self.callers.wake()
 
     def _failed(self, step: ClosingStep, error: BaseException) -> None:
