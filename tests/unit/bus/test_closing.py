@@ -19,7 +19,7 @@ from unibus.bus.api.process_bus import configure_message_bus, shutdown_message_b
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.compat.backends import InMemoryQueueBackend
 from unibus.bus.shutdown import closing
-from unibus.bus.shutdown.closing import Closing, ClosingStep
+from unibus.bus.shutdown.closing import Caller, Closing, ClosingStep
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.views import BusMessage
 from unibus.errors import BusClosed, BusError
@@ -509,6 +509,28 @@ def test_an_error_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFixtu
     del bus
     gc.collect()
     assert "broken" in caplog.text
+
+
+def test_an_error_is_logged_while_the_finalizer_waits(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = SyncMessageBus()
+    closing = bus._runtime.shutdown.closing
+    waits, add = threading.Event(), closing.callers.add
+
+    def note(caller: Caller) -> None:
+        add(caller)
+        waits.set()
+
+    def fail() -> None:
+        waits.wait(GUARD_S)
+        raise OSError(5, "broken")
+
+    monkeypatch.setattr(closing.callers, "add", note)
+    closing._steps[7] = ClosingStep("its store", fail)
+    del bus
+    gc.collect()
+    assert caplog.text.count("broken") == 1
 
 
 # Left behind

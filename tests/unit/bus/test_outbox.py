@@ -14,6 +14,7 @@ from tests.unit.bus.probes import Collector
 from tests.unit.bus.rigs import fails
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.outbox import transactions
 from unibus.bus.outbox.relay_route import Relayed
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
@@ -217,6 +218,21 @@ def test_a_transaction_holds_as_many_messages_as_a_batch(app: App) -> None:
             app.bus.send("orders", 1)
     app.relay()
     assert [info.active for info in app.bus.entities()] == [BATCH_COMMANDS_MAX - 1]
+
+
+def test_a_batch_over_the_limit_leaves_nothing_in_the_transaction(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "BATCH_COMMANDS_MAX", 4)
+    app.bus.create_channel("news", max_queue_size=3)
+    app.bus.subscribe("news", Collector(), group="g").cancel()
+    with app.bus.transaction(connection=app.connection) as transaction:
+        app.bus.send("orders", 1)
+        with pytest.raises(TransactionInvalid, match="at most 3"):
+            app.bus.send_many("orders", [2, 3, 4])
+        with pytest.raises(TransactionInvalid, match="at most 3"):
+            app.bus.publish_many("news", [2, 3, 4])
+        assert len(transaction) == 1
+    assert app.bodies() == [1]
+    app.bus.publish_many("news", ["a", "b", "c"])  # The refused publish holds none of the three places.
 
 
 # Channels

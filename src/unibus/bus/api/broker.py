@@ -105,6 +105,8 @@ class Broker(EntityOperations):
     ) -> Pending[list[object]]:
         found = self.find(entity)
         named = [_for(message, found.name) for message in messages]
+        # Tokens are taken before the store is called. A send that the store then rejects has spent them: a client that
+        # sends invalid messages is limited, too.
         if found.settings.sends_per_s:
             self._limits.admit_messages(found, named, self._store.catalog, self.now_ns())
         watcher = self._queues.watcher
@@ -113,6 +115,7 @@ class Broker(EntityOperations):
 
     def _store_in(self, found: Entity, durability: Durability | None, messages: list[Message]) -> Pending[list[object]]:
         commands = [send_of(message, found.name) for message in messages]
+        # The topic of a persistent channel of this process: its listeners, its bound and its rate limit apply, too.
         if found.kind == TOPIC and self._runtime.durable is not None:
             pending = self._runtime.durable.send(found.name, messages, commands, durability)
             if pending is not None:
@@ -177,6 +180,8 @@ class Broker(EntityOperations):
         if limited is None or not limited.settings.receives_per_s:
             look = partial(self._look, request)
             return await until_async(self._queues, request.entity, look, timeout_s, _claimed, interrupted)
+        # Tokens for the most that can come, taken before the wait; what did not come is refunded, also when the request
+        # is cancelled or its client has disconnected.
         allowed = self._limits.admit_receives(limited, request.count, self.now_ns())
         found: list[Claimed] = []
         try:
@@ -188,6 +193,7 @@ class Broker(EntityOperations):
 
     def _look(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         pending = self._store.claim(request)
+        # A destructive receive is never settled: notify blocked publishers now.
         if not request.lock:
             self._queues.renewals.settled(request.entity)
         return pending
@@ -228,6 +234,8 @@ class Broker(EntityOperations):
         command.description = description
         command.overlay = overrides_of(dict(properties)) if properties else None
         watcher = self._queues.watcher
+        # Looked up before the settlement, which ends the lock: blocked publishers are notified by the name of the
+        # entity.
         place = self._store.catalog.entity_of_lock(token)
         if watcher is None:
             pending = self._store.apply([command])

@@ -75,6 +75,8 @@ class BusRuntime:
         clock = clock or SYSTEM_CLOCK
         self.config = config
         self.clock = clock
+        # In the order of their dependencies. The cycles between them are closed below, by callbacks, before any other
+        # thread can see the bus.
         self.exchange = Exchange(new_id_generator(clock), clock)
         self.registry = Registry(self.exchange, config)
         self.timers: Timers = clock.timers(self._is_resting) or ThreadTimers(clock, report)
@@ -97,6 +99,7 @@ class BusRuntime:
         self.outcomes.dead_letter_queue = self.registry.dead_letter_queue
         self.registry.dead_letter_evicted = self.outcomes.dead_letter
         self.registry.is_insider = self.is_insider
+        # The shutdown and not the runtime, in a weak set: the registration must not keep a forgotten bus alive.
         at_exit.open_buses.add(self.shutdown)
         log_plain_build()
         me = weakref.ref(self)
@@ -108,6 +111,7 @@ class BusRuntime:
         """Connect the bus to a store: an open one, or the one of a URL. `by_default`: channels are persistent."""
         folder = capture_folder(store) if isinstance(store, str) else None
         opened = open_store(store, self.clock, self.timers) if isinstance(store, str) else cast(Store, store)
+        # From here on every close of this bus closes the store.
         self.shutdown.store = opened
         self._queues = Queues(opened, self.exchange, self.timers, self.config.strict)
         self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.executors, self.outcomes)
@@ -128,6 +132,7 @@ class BusRuntime:
                     f"the capture into {folder} could not be started: {error.strerror or error}",
                     "leave ?capture= out, or allow this process to start child processes",
                 ) from error
+        # Last, when everything is connected: tracing wraps the parts as they are now.
         if self.on_store is not None:
             self.on_store()
 
@@ -137,6 +142,8 @@ class BusRuntime:
         if queues is not None and not self.exchange.closed:
             return queues
         self.registry.check_open("sent or received")
+        # Two first operations at the same time must not open two stores: messages of one of them would be lost to
+        # receive.
         with LOCK:
             if self._queues is None:
                 self.open_store("memory://", False)
@@ -185,6 +192,7 @@ class BusRuntime:
             return self._pop_stored(name, stored)
         for queue in [channel.kept, *[group.queue for group in channel.groups if group.bound == 0]]:
             while (message := queue.pop()) is not None:
+                # The place is free in any case, also if the message has expired and another one is tried.
                 channel.blocked.grant()
                 if not is_expired(message.expires_ns, self.clock.wall_ns()):
                     return message
@@ -221,6 +229,8 @@ class BusRuntime:
         return messages
 
     def _dead_letters_in_memory(self, name: str) -> list[Message]:
+        # Read by draining and keeping again. LOCK keeps out a first subscriber, which would take over an empty queue;
+        # `keep` restores each message at its position, also before one that was added in between.
         with LOCK:
             channel = self.exchange.channels.get(sub_queue(name))
             if channel is None:
@@ -260,6 +270,7 @@ class BusRuntime:
     def start(self, worker_count: int | None) -> None:
         checked = None if worker_count is None else BusConfig(worker_count=worker_count).worker_count
         self.executors.start(checked)
+        # Slots gave up while the bus was stopped, and publishes woke none: wake the backlog once.
         for group in self.registry.groups():
             wake_all(group)
 
@@ -288,6 +299,8 @@ class BusFinalizer:
         self._runtime = runtime
 
     def __del__(self) -> None:
+        # Runs at any point of any thread, with any lock held: see Closing.release. After the main thread has ended,
+        # at_exit.py has closed the bus.
         shutdown = self._runtime.shutdown
         closing = shutdown.closing
         if not closing.is_done and threading.main_thread().is_alive():

@@ -60,6 +60,8 @@ class EntityLookup:
         named = None if pattern is None else self.find(pattern)
         chosen = [info for info in self._named.values() if info.kind == KIND_NAMES[DEAD_LETTERS]]
         chosen += self._forwarded_to()
+        # An exact name may be any queue, also one that got its dead-lettered messages by a setting that was removed
+        # since.
         if named is not None:
             chosen.append(named)
         seen = {info.name for info in chosen if info.kind != KIND_NAMES[TOPIC] and is_in_entity(pattern, info.name)}
@@ -108,6 +110,8 @@ def scan(
     """
     matcher = Matcher(chosen, now_ns)
     for place in found.entities.places(chosen.queue):
+        # A list of references, taken under the store's lock in one step. The messages may be settled while the scan
+        # looks at them; their state is checked again here, and by the store when a command is applied.
         held = _held(store, place)
         for start in range(0, len(held), CHUNK):
             if start:
@@ -126,6 +130,7 @@ def _held(store: Store, place: str) -> list[StoredMessage]:
 
 
 def _is_dead_lettered(entry: StoredMessage) -> bool:
+    # A queue that dead-lettered messages are forwarded to may also get ordinary messages: those have no record.
     return entry.state != GONE and (entry.entity.kind == DEAD_LETTERS or has_record(entry))
 
 

@@ -90,6 +90,8 @@ def source_in(overlay: HeaderOverrides) -> str:
 
 def recovered_overlay(entry: StoredMessage, keep_record: bool = False) -> HeaderOverrides:
     """The overlay of the message after a recovery: without the record, and with one recovery more."""
+    # The record is removed, because the next failure writes a new one, and `has_record` would find a recovered message
+    # that waits in an ordinary queue.
     overlay = record_of(entry)
     kept = overlay if keep_record else {name: value for name, value in overlay.items() if name not in RECORD}
     return {**kept, RECOVERY_HEADER: number_in(overlay, RECOVERY_HEADER) + 1}

@@ -51,6 +51,8 @@ class Recovery:
         most = checked_limit(limit)
         if after is not None and not isinstance(after, DeadMessage):
             raise UsageError(f"after is {after!r}", "pass the last message of the page before")
+        # The whole list for each page: it is in memory, and a page by key stays right while messages leave between two
+        # pages.
         found = yield from find(self._store, chosen, self._queues.now_ns())
         if order is not None:
             found.entries.sort(key=order.key, reverse=order.is_descending)
@@ -89,6 +91,8 @@ class Recovery:
             return RecoveryResult(False, why, _id(which))
         entities = yield from entities_of(self._store)
         ttl_ns = own_ttls(self._store, [entry]).get(entry, 0)
+        # Unlike in a sweep the command raises: one message that was settled meanwhile is the answer, not a skipped
+        # item.
         task = task_for(entry, ttl_ns, action, target, entities, self._recoveries_max, bulk)
         if isinstance(task, SweepRefusal):
             return RecoveryResult(False, task.why, entry.who.message_id, entry.entity.name, int(entry.sequence))
@@ -121,6 +125,8 @@ class Recovery:
         try:
             (result,) = yield self._store.apply([command])
         except STOPPED:
+            # Errors of the store are no property of this message: raise them, or a caller in a loop would try all
+            # messages.
             raise
         except BusError as error:
             return RecoveryResult(False, str(error), message_id, entry.entity.name, int(entry.sequence))
@@ -143,6 +149,7 @@ class Recovery:
             raise UsageError(
                 f"a dead-lettered message is named by a DeadMessage or by its id, not by a {type(which).__name__}"
             )
+        # By id and entity, then by sequence: an id may have been dead-lettered twice in one queue.
         found = (yield from find(self._store, chosen, self._queues.now_ns())).entries
         # An id may be in several dead-letter queues: each subscription has its own copy. A DeadMessage names one.
         if isinstance(which, DeadMessage):

@@ -132,6 +132,7 @@ class Judge:
     def rule_for(self, entry: StoredMessage) -> int:
         """The index of the first rule that matches; `len(rules)` if none does."""
         for number, (rule, matcher) in enumerate(zip(self.rules, self._matchers, strict=True)):
+            # Cheapest first; `_has_target` may call code of the user.
             if is_in_entity(rule.queue, entry.entity.name) and matcher.takes(entry) and self._has_target(rule, entry):
                 return number
         return len(self.rules)
@@ -148,6 +149,7 @@ class Judge:
         if rule.target_available is None:
             return True
         name = text_in(record_of(entry), SOURCE_HEADER)
+        # Asked once for each source: all messages of one run are judged by the same answer.
         if name not in self._available:
             self._available[name] = bool(self._is_available(name))
         return self._available[name] == rule.target_available

@@ -28,6 +28,8 @@ def walk(steps: Steps[T]) -> T:
                     time.sleep(0)  # Yield the GIL: a long computation keeps it for a whole switch interval otherwise.
                 value = pending.wait()
             except BaseException as error:
+                # Into the generator, also Ctrl-C: its `finally` and `with` blocks run, and it may handle an error of
+                # the store.
                 pending = steps.throw(error)
             else:
                 pending = steps.send(value)
@@ -42,10 +44,14 @@ async def walk_async(steps: Steps[T]) -> T:
         pending = next(steps)
         while True:
             try:
+                # A long scan yields results that are ready. Without this the loop would run nothing else until the scan
+                # ends.
                 if pending.done:
                     await asyncio.sleep(0)
                 value = await pending
             except BaseException as error:
+                # A cancellation is thrown into the work at its wait, hence between two batches or while one is written.
+                # A batch that was applied is written in any case: the store does not know of this task.
                 pending = steps.throw(error)
             else:
                 pending = steps.send(value)

@@ -1,5 +1,10 @@
 """Bulk operations: many dead-lettered messages moved or discarded, in batches. Each batch of the store is atomic.
 
+    find (one moment) ─▶ [ wait for the rate ─▶ decide ─▶ one batch of the store ─▶ count, progress ]…
+                                                            │ refused as a whole
+                                                            ▼
+                                                       the two halves, recursively
+
 Only messages that were dead-lettered at the start are processed, and a processed message has left the dead-letter
 queue. So a sweep may be stopped anywhere, by an error or by kill -9: a new run continues with the remaining messages,
 and none is lost or duplicated. A message that cannot be moved is an error of this message only; the rest of its batch
@@ -128,6 +133,7 @@ def own_ttls(store: Store, entries: list[StoredMessage]) -> dict[StoredMessage, 
 
     Only the message itself holds it, so the messages are read, at most READ_BYTES at a time.
     """
+    # A settled message has no body any more: it is missing in the result, and the store refuses its command.
     found: dict[StoredMessage, int] = {}
     some: list[StoredMessage] = []
     size = 0
@@ -144,6 +150,7 @@ class Sweep:
     """One run over the messages that were found."""
 
     def __init__(self, queues: Queues, found: FoundMessages, recoveries_max: int, bulk: Bulk) -> None:
+        # Counts only what is durable: a sweep that ends by an error has reported nothing that a crash could undo.
         self.result = ProcessingResult(errors=found.errors, dry_run=bulk.dry_run)
         self._queues = queues
         self._found = found
@@ -177,6 +184,8 @@ class Sweep:
 
     def _tasks(self, entries: list[StoredMessage], decide: Decide) -> list[SweepTask]:
         tasks: list[SweepTask] = []
+        # `decide` may be code of the user. It runs before any command is made: if it raises, nothing of the batch is
+        # changed.
         decisions = [(entry, *decide(entry)) for entry in entries]
         # Bodies are read only for messages that are really moved: a discard and a dry run need none.
         moved = [entry for entry, action, _ in decisions if action in _MOVES and not self._bulk.dry_run]
@@ -207,6 +216,8 @@ class Sweep:
         try:
             results = yield self._queues.store.apply([task.command for task in tasks])
         except STOPPED:
+            # The store is full, closed or has failed. Halving would fail for each half, and after StoreFailed it is
+            # unknown whether the batch is on disk: the next run finds out, as it only sees what remains.
             raise
         except BusError as error:
             if len(tasks) == 1:

@@ -42,6 +42,7 @@ def replay(store: Store, channel: str, after: object) -> Iterator[Message]:
 
 async def replay_async(store: Store, channel: str, after: object) -> AsyncIterator[Message]:
     """The same for an event loop: a thread reads page by page, so that the loop never waits for the disk."""
+    # One generator, used by one thread at a time: the next page is asked for only after the previous one was consumed.
     messages = replay(store, channel, after)
     while page := await asyncio.to_thread(_next_page, messages):
         for message in page:
@@ -68,6 +69,8 @@ def prune(store: Store, before: object, channel: str | None) -> int:
 
 
 def _prune(store: Store, name: str, before: object, keeps: bool) -> int:
+    # `cut` is the first sequence that stays. An instant becomes a sequence: the first one stored at or after it, or one
+    # after the last, if all are older.
     stored = store.history.stored(name, 0, 0)
     held = [entry for entry in store.list_messages(name) if entry.enqueued_ns] if keeps else []
     cut, since_ns = _begin(before)
@@ -79,6 +82,7 @@ def _prune(store: Store, name: str, before: object, keeps: bool) -> int:
     kept = [entry.sequence for entry in held if entry.sequence < cut]
     if gone or kept:
         # In pages: a crash between two of them leaves a shorter history, and the same call again finishes the rest.
+        # Forget first: a kept message whose removal was not reached stays in its topic, but is not replayed any more.
         commands: list[Command] = [Forget(name, cut - 1)]
         for sequence in kept:
             remove = Remove(name, sequence, "pruned")
@@ -117,6 +121,7 @@ def deletion(store: Store, message_id: object) -> list[Command]:
 def _places(events: list[Event]) -> list[tuple[Event, int]]:
     """The (event, sequence) of every entity that has or had the message and has not deleted it."""
     found: dict[tuple[str, int], Event] = {}
+    # A scheduled message gets a new sequence when its time is reached: follow it, or the deletion would miss it.
     for event in events:
         if event.kind in ("sent", "published", "copied", "scheduled"):
             found[event.channel, event.sequence] = event

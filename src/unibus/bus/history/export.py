@@ -81,6 +81,7 @@ class Exporting:
 
     def run(self, names: Collection[str] = ()) -> None:
         """Export all entities, or the named ones with what belongs to them. EntityNotFound for an unknown name."""
+        # All reads see one snapshot, and the owner of the store is not blocked meanwhile.
         with self._reader.moment():
             infos = chosen(self._reader.entities(), names)
             kept = {info.name for info in infos}
@@ -92,6 +93,7 @@ class Exporting:
                 for session_id, state in sorted(self._reader.session_states(info.name).items())
             ]
             at = datetime.now(UTC).isoformat(timespec="seconds")
+            # Counts at the start are for a progress display only. The last line has the counts that an import verifies.
             self._line(Header(VERSION, at, len(infos), len(entries), len(states)))
             for info in infos:
                 self._line(_entity_line(info))
@@ -105,6 +107,7 @@ class Exporting:
 
     def _message_lines(self, entries: list[StoredMessage]) -> Iterator[MessageLine]:
         for start in range(0, len(entries), PAGE):
+            # A page of bodies at a time: the whole backlog need not fit into memory.
             page = entries[start : start + PAGE]
             found = self._reader.read_bodies(page)
             for entry in page:

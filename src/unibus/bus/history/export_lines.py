@@ -80,6 +80,7 @@ class ExportEnd(msgspec.Struct):
 Line = EntityLine | MessageLine | SessionLine
 
 encode_line: Final = msgspec.json.Encoder().encode
+# A line is recognised by its first bytes, so its kind is known before it is decoded. The writer keeps the field order.
 _KINDS: Final[dict[bytes, Callable[[bytes], Line]]] = {
     b'{"entity"': msgspec.json.Decoder(EntityLine).decode,
     b'{"message"': msgspec.json.Decoder(MessageLine).decode,
@@ -136,6 +137,7 @@ class Contents:
 
 def checked_contents(file: BinaryIO) -> Contents:
     """Read the whole file from its current position and verify it. DecodeError says what is wrong."""
+    # One pass over the file, without keeping a message in memory. Nothing is imported before it has ended well.
     contents = Contents()
     digest = hashlib.sha256()
     first = _line(file, 1)
@@ -189,6 +191,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _line(file: BinaryIO, number: int) -> bytes:
+    # Bounded: a file without line ends, or of another kind, must not be read into memory as one line.
     raw = file.readline(LINE_BYTES_MAX)
     if raw and not raw.endswith(b"\n"):
         what = "is longer than any message can be" if len(raw) >= LINE_BYTES_MAX else "is truncated"

@@ -4,6 +4,9 @@ Messages are stored in batches, and each batch also advances the position of the
 The name of the position is the digest of the file, so the same import again continues where it was stopped, and a
 complete one is recognised. Nothing is changed before the whole file and every entity has been checked.
 
+    read and verify all ─▶ declare entities ─▶ [ batch + position ]… ─▶ session states ─▶ disable, last position
+                                                 └ killed here: the next run skips what the position covers
+
     exported as         imported as
     active, locked      active, with its delivery count
     scheduled           scheduled for the same time
@@ -97,6 +100,8 @@ class Importing:
         self.progress = progress
         self._batch = batch
         self._name = f"{POSITION}{contents.digest}"
+        # The number of steps that earlier runs have stored. Steps are numbered by their order in the file, which the
+        # digest in the name fixes.
         self.before = self.done = self._target.position(self._name)
 
     @property
@@ -108,12 +113,14 @@ class Importing:
         """Import from the beginning of the file. Steps of earlier runs are skipped."""
         if self.is_complete:
             return
+        # Also in a continued run: an entity that was deleted meanwhile is created again, and a changed one is reported.
         self._target.declare(self._contents.entities)
         for steps in self._batches(file):
             if isinstance(steps, SessionLine):
                 self._set_state(steps)
                 self.done += 1
             else:
+                # A crash after this line repeats nothing: the position was advanced in the same batch.
                 self._target.store(self._name, self.done, steps)
                 self.done += len(steps)
             self.progress(self.done, self.total)
@@ -181,12 +188,14 @@ class StoreTarget:
         self._store.apply([*sends, Advance(name, before, before + len(sends))]).wait()
 
     def set_state(self, name: str, before: int, line: SessionLine) -> bool:
+        # Decoded first: a damaged line must not leave the session locked.
         state = bytes_of(line.state)
         # Only the holder of a session's lock may write its state; the lock is released in the batch that advances the
         # position, so a crash leaves either both undone or both done.
         lock = self._store.accept(line.session, line.id, _CONSUMER).wait()
         assert lock is not None  # None is only possible for "any session".
         leave = SessionCommand(LEAVE_SESSION, lock.entity, lock.session_id, lock.token)
+        # An existing state wins: it is newer than the export, and a consumer relies on it.
         here = self._store.session_state(lock).wait()
         commands: list[Command] = [leave, Advance(name, before, before + 1)]
         if here is None:
@@ -242,6 +251,7 @@ def declare_all(store: Store, lines: list[EntityLine]) -> None:
             f"the file has {counted(len(problems), 'conflict')} with existing entities: {'; '.join(problems)}",
             "make them equal with update_entity, or import into another store",
         )
+    # One by one: a crash in between leaves some entities created, which the next run finds equal and skips.
     for command in commands:
         store.apply([command]).wait()
 

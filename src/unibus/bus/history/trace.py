@@ -152,6 +152,7 @@ def trace_of(
     tree = _TraceTree(entities)
     for event in events:
         tree.add(event)
+    # Two passes: a refusal changes the outcome of a parent, so all outcomes must be known first.
     for copy in tree.copies:
         _conclude(copy, find)
     for copy in tree.copies:
@@ -175,6 +176,7 @@ class _TraceTree:
         self._orphans: list[TracedCopy] = []
 
     def add(self, event: Event) -> None:
+        # Orphans can only be adopted by a departure of the same change, whose events follow without a gap.
         if not self._is_continued_by(event):
             self._orphans.clear()
         if event.kind in _ARRIVALS:
@@ -216,6 +218,8 @@ class _TraceTree:
     def _parent(self, event: Event) -> TracedCopy | None:
         if event.kind == "duplicate":
             return self._forwarder(event)
+        # The innermost copy that still expects arrivals is the parent: events of one change are written depth first. If
+        # the time differs, this event belongs to another change.
         while self._expecting and self._expecting[-1][1] == 0:
             self._expecting.pop()
         if self._expecting and self._expecting[-1][0].steps[-1].event.ts == event.ts:
@@ -223,6 +227,7 @@ class _TraceTree:
             self._expecting[-1] = (parent, left - 1)
             return parent
         self._expecting.clear()
+        # Arrivals outside of a routing name their source themselves: a move or a dead-lettered copy.
         attrs = event.attrs or {}
         return self._places.get((attrs.get("source", ""), _number(event, "source_sequence")))
 
@@ -265,6 +270,7 @@ def _number(event: Event, name: str) -> int:
 
 def _conclude(copy: TracedCopy, find: Find) -> None:
     """Set the outcome: how the copy ended, or what it waits for."""
+    # "forgotten" is about history and not about delivery: the event before it says how the copy ended.
     last = next((step.event for step in reversed(copy.steps) if step.kind != "forgotten"), copy.steps[-1].event)
     if last.kind in _ENDS:
         copy.outcome = _ENDS[last.kind]
@@ -308,6 +314,8 @@ def _find_declining(copies: list[TracedCopy], entities: Callable[[], list[Entity
     infos = entities() if copies else []
     for copy in copies:
         prefix = subscription_path(copy.channel, "")
+        # Events have microseconds, entities nanoseconds: the end of that microsecond, so that a subscription created
+        # just before counts.
         at_ns = (copy.steps[-1].event.ts + 1) * 1_000
         got = tuple([child.channel for child in copy.children])
         for info in infos:

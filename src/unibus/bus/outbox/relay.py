@@ -1,5 +1,9 @@
 """The relay: moves rows from the outboxes of the user's databases into the store, each exactly once.
 
+    block: expect(row) ─▶ commit ─▶ kick ──┐
+    bus.relay(path) ─▶ await_all ──────────┼──▶ due_s = 0 ─▶ the thread: Route.step ─▶ next due_s
+    a timer: locked file, joined block ────┘
+
 One thread per bus serves all outbox files; each file has a `Route` (relay_route.py). The thread sleeps until a commit
 notifies it (`kick`). It polls a file only while the file is locked, while the store refuses a batch for now, or while a
 transaction that a block has joined is still open. Rows that are not relayed when the bus closes stay in their table.
@@ -43,6 +47,7 @@ class Relay:
 
     def store_name(self) -> str:
         """The name of the store in outboxes. The first caller draws it; the position makes the draw atomic."""
+        # Durable before it is used: a row must never carry a name that a crash takes from the store again.
         while not self._name:
             number = self._target.position(NAME_POSITION)
             if number:
@@ -81,6 +86,7 @@ class Relay:
     def forget(self, outbox: Outbox, row_id: int) -> None:
         """The commit failed: notify the transaction of nothing. If the row was committed in spite of the error, the
         relay finds it, because of the kick."""
+        # The order matters: a kick first could let the relay notify a transaction whose block raises right now.
         self._route(outbox.address, outbox.open_table).forget(row_id)
         self.kick(outbox)
 
@@ -106,6 +112,8 @@ class Relay:
             route = self._routes.get(address)
         if route is not None:
             return route
+        # Without `_changed`: drawing the name waits for a write. Two threads may get here; `setdefault` keeps one
+        # route.
         name = self.store_name()
         with self._changed:
             return self._routes.setdefault(address, Route(self._target, name, open_table))
@@ -116,8 +124,11 @@ class Relay:
         with self._changed:
             if self._closed or self._end_s is not None:
                 return False
+            # Set under `_changed`, which `_due` holds from its look to its wait: no kick is missed.
             route.due_s = 0.0
             if self._worker is None:
+                # Remembered before start(): Ctrl-C may interrupt start() after the thread has begun to run
+                # (unibus/threads.py).
                 self._worker = worker = DaemonThread(self._run, "unibus-outbox")
                 try:
                     worker.start()
@@ -134,6 +145,8 @@ class Relay:
                 self._step(route)
         # The bus closes: relay what was committed before, until the deadline of `close`.
         for route in list(self._routes.values()):
+            # Only a locked file is tried again. All else stays in its table: rows are durable there, and the next start
+            # of a relay finds them.
             while not self._step(route, True) and time.monotonic() < self._end_s:
                 with self._changed:
                     self._changed.wait(0.02)
@@ -161,6 +174,7 @@ class Relay:
         except Exception:
             log.exception("the relay of an outbox has failed")  # The thread continues with the other files.
             wait_s = math.inf if last else 1.0
+        # min: a kick during the step has set 0, and must not be replaced by a later time.
         with self._changed:
             route.due_s = min(route.due_s, time.monotonic() + wait_s)
         return wait_s == math.inf
@@ -175,6 +189,8 @@ class Relay:
             join(worker, timeout_s)
             if worker.is_alive() and timeout_s:
                 log.warning("the bus closed before all outboxes were relayed; the remaining rows stay in their tables")
+        # After the thread has ended or the time is over: waiters that joined meanwhile would wait for ever, so they
+        # fail here.
         self._closed = True
         for route in list(self._routes.values()):
             route.give_up(BusClosed("the bus was closed", "the remaining rows stay in the outbox: relay them again"))

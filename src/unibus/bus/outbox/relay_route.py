@@ -116,6 +116,8 @@ class Route:
     """The relay of one outbox file. `due_s` is the time of the next step, and is guarded by the relay's lock."""
 
     def __init__(self, target: RelayTarget, name: str, open_table: Callable[[], OutboxTable]) -> None:
+        # `_expected` is shared with the threads of the blocks, `_waiting` with callers of `relay` (under `_lock`). All
+        # other fields belong to the relay's thread.
         self.due_s = math.inf
         self._target = target
         self._name = name
@@ -170,6 +172,8 @@ class Route:
         try:
             if any(each.again or each.adopt for each in waiting):
                 self._readdress(waiting)
+            # The order: rows are stored, then missing ones are reported, then rows are deleted. A crash between any two
+            # repeats the rest, and the position prevents a second relay.
             count = self._relay_all()
             self._report_rolled_back(ended)
             self._delete_relayed(bool(waiting) or last)
@@ -178,6 +182,8 @@ class Route:
             self.give_up(error)  # The store is closed. After a reopen its positions show which rows it has.
             return math.inf
         except BusError as error:
+            # StoreBusy, a full store, a damaged file: the rows stay where they are, in their order, and are tried again
+            # later.
             wait_s = self._postpone(error)
             return wait_s if not last or isinstance(error, StoreBusy) else math.inf
         self._retry_s, self._locked_since_s, self._last_warning = RETRY_S, None, ""
@@ -195,6 +201,8 @@ class Route:
         only after PATIENCE_S."""
         now_s = time.monotonic()
         if not isinstance(error, StoreBusy):
+            # The connection may be the problem: a moved file, a disk that was mounted again. The next step opens a new
+            # one.
             self._close_table()
             self.give_up(error)
             self._warn_once(error)
@@ -222,6 +230,7 @@ class Route:
 
     def _readdress(self, waiting: list[RelayWaiter]) -> None:
         self._opened().readdress(self._name, any(each.again for each in waiting), any(each.adopt for each in waiting))
+        # Rows with small ids are eligible again. Those that the store has already are recognised by their position.
         self._after = 0
 
     def _answer(self, waiting: list[RelayWaiter], count: int) -> None:
@@ -238,6 +247,8 @@ class Route:
         if any(row_id <= self._after for row_id in list(self._expected)):
             self._after = 0  # Ids have gone back: the file was restored from an earlier state.
         count = 0
+        # `read` returns rows above `_after` that are not set aside, and each pass moves `_after` or sets rows aside:
+        # the loop ends, although relayed rows are deleted later.
         while rows := self._opened().read(self._name, self._after, ROWS):
             count += self._relay(rows)
         return count
@@ -259,6 +270,8 @@ class Route:
     def _apply(self, row: OutboxRow) -> Pending[list[object]] | None:
         """Apply one row. None if it was relayed before, or is set aside now."""
         name = position_name(row.source)
+        # Compare and advance in one batch of the store (`before` is checked there): of two relays of one file exactly
+        # one stores the row, and the other reads the new position.
         while row.id > (position := self._target.position(name)):
             try:
                 return self._target.advance(name, position, row.id, row)
@@ -276,6 +289,7 @@ class Route:
 
     def _set_aside(self, row: OutboxRow, error: BusError) -> None:
         what = "it is damaged" if isinstance(error, DecodeError) else "the store refuses it"
+        # In the user's file first. After a crash in between the row is refused and set aside again: nothing is lost.
         self._opened().set_aside(row.id, str(error))
         log.error("row %d of an outbox is set aside because %s: %s", row.id, what, error)
         transaction = self._expected.pop(row.id, None)
@@ -284,6 +298,7 @@ class Route:
 
     def _finish(self, row: OutboxRow, results: list[object]) -> None:
         """The row is in the store: mark it for deletion, and notify its transaction."""
+        # Only after the commit was waited for: a row that counts as done is durable in the store.
         self._after = row.id
         self._mark_relayed(row)
         transaction = self._expected.pop(row.id, None)
@@ -301,6 +316,7 @@ class Route:
             self._close_table()
         if self._table is None:
             self._table = self._open_table()
+            # A replaced file has other rows under the same ids.
             self._after = 0
         return self._table
 

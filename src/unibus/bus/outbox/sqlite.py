@@ -82,6 +82,8 @@ class SqliteOutbox:
             ) from error
 
     def write(self, store: str, batch: bytes, position: Callable[[str], int]) -> int:
+        # Inside the user's transaction: a rollback also removes the tables, and no connection of ours has to write the
+        # schema.
         for statement in _TABLES:
             self._cursor.execute(statement)
         source = self._source()
@@ -91,6 +93,7 @@ class SqliteOutbox:
         )
         row_id = self._cursor.lastrowid
         assert row_id is not None
+        # Asked in this transaction, while the file is locked for others: no second block can take the same id.
         if row_id <= position(source):
             # The store already has this id, so the file was restored from an earlier state: begin a new source.
             self._cursor.execute(
@@ -121,6 +124,7 @@ class SqliteOutbox:
 
     def rollback(self) -> None:
         try:
+            # SQLite rolls back by itself after some errors (a full disk, an interrupted statement).
             if not self.connection.in_transaction:
                 return
             if not self.joined:
@@ -197,6 +201,7 @@ class SqliteTable:
             raise StoreDamaged(f"the outbox in {name} cannot be read: {error}", hint) from error
 
     def is_stale(self) -> bool:
+        # By the inode and not by opening the file: closing a second descriptor would drop the locks of this process.
         return _number_or_none(self._path) != self._number
 
     def _exists(self) -> bool:

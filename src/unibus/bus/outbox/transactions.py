@@ -59,6 +59,8 @@ class OutboxTransaction(Transaction):
 
     def _open(self) -> None:
         if self.state == "new":
+            # Reserve, begin, open, in this order: each step undoes the one before it if it fails, so that an error
+            # leaves the connection free and no transaction open.
             nested = self._is_nested()
             self._relay.take(self.outbox, nested)
             try:
@@ -85,6 +87,7 @@ class OutboxTransaction(Transaction):
 
     def _leave(self, error: BaseException | None) -> Pending[list[object]]:
         self._close()
+        # The connection stays reserved until the commit or rollback is done: another task must not write between them.
         try:
             if error is not None:
                 self._roll_back("rolled back")
@@ -96,6 +99,7 @@ class OutboxTransaction(Transaction):
 
     def _roll_back(self, state: str) -> None:
         self.state = state
+        # The results were marked as durable in the outbox; that is no longer true.
         self._mark("")
         try:
             self.outbox.rollback()
@@ -111,6 +115,8 @@ class OutboxTransaction(Transaction):
                 self._write()
             self.outbox.commit()
         except BaseException:
+            # Also for Ctrl-C. Whether the commit reached the disk is unknown then: the rollback is harmless if it did,
+            # and the relay finds the row by the kick of `forget`.
             if self._row_id:
                 self._relay.forget(self.outbox, self._row_id)
             self._roll_back("failed")
@@ -154,6 +160,7 @@ class OutboxTransaction(Transaction):
             self._relay.kick(self.outbox)
 
     def _committed(self, results: list[object]) -> None:
+        # A joined block is not committed yet. Its actions run when the relay finds the row (`stored`).
         if self._outer is None and not self.outbox.joined:
             self._follow(False)
 
@@ -182,4 +189,5 @@ class OutboxTransaction(Transaction):
     def was_lost(self, state: str) -> None:
         """The outer code has rolled the transaction back, or the store refuses its messages."""
         self.state = state
+        # In the relay's thread: frees the places that publishes to persistent channels had promised.
         self._taken_back()

@@ -71,6 +71,8 @@ class DurableChannels:
         self._registry = registry
         self._executors = executors
         self._outcomes = outcomes
+        # `_chosen` and `_configs` grow with create_channel, `_pumps` with subscribe; entries are replaced and never
+        # removed, so readers need no lock. `_subscriptions` changes under LOCK.
         self._chosen: dict[str, bool] = {}
         self._configs: dict[str, ChannelConfig] = {}
         self._pumps: dict[str, SubscriptionPump] = {}
@@ -112,6 +114,7 @@ class DurableChannels:
             # The topic may exist: from an earlier publish, or from an earlier run with other settings. So update it.
             self._make(TOPIC, name)
             _commit_later(self._queues.update(name, settings))
+        # Last: if the store rejects the topic, the channel is not remembered as persistent.
         self._chosen[name] = persistent
         self._configs[name] = config
         return persistent
@@ -179,6 +182,8 @@ class DurableChannels:
         given = options.get("group")
         name = given or (durable_name(handler) if module is None else f"{module}.{plan.name}")
         checked_subscription_name(name)
+        # The durable subscription before the pump: from here on messages are kept for this group, even if the process
+        # is killed before its handler runs.
         self._declare(channel.name, name, retry, options)
         self._publishing.recount(channel.name)
         pump = self._pump(channel, name, options)
@@ -189,6 +194,7 @@ class DurableChannels:
             subscription = Subscription(pattern, consumer, self._cancel)
             pump.group.add(consumer)
             self._subscriptions.append(subscription)
+        # After LOCK: a claim calls into the store.
         pump.resume()
         wake_all(pump.group)
         return subscription
@@ -267,6 +273,8 @@ class DurableChannels:
         for pump in list(self._pumps.values()):
             if pump.group is group:
                 pump.inner.pop(subscription.id, None)
+                # Only without a consumer left. The check is repeated under the pump's lock: a handler may be subscribed
+                # meanwhile.
                 pump.stop(only_if_unrunnable=True)
         self._outcomes.on_idle(group)
         return CancelledHandlers(tasks)
@@ -298,6 +306,7 @@ class DurableChannels:
 
     def stop(self) -> None:
         """Claim no more messages, and release those that no handler has seen."""
+        # First: the settlements of running handlers would otherwise store blocked publishes of a bus that is closing.
         self.refuse_blocked()
         for pump in list(self._pumps.values()):
             pump.stop()

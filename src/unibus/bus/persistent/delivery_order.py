@@ -53,6 +53,8 @@ class DeliveryOrder:
 
         The queue is checked, too: a preceding message may have been queued after the pop.
         """
+        # Three places can have a preceding message, checked in the order in which messages move backwards from here:
+        # the group's queue, the open claim, the store.
         level = self._group.level_of(message)
         sequence = message.sequence
         if self._queue.has_returned_before(level, sequence):
@@ -61,6 +63,7 @@ class DeliveryOrder:
         if self._coming is not None and self._coming < (level, sequence):
             self._hold_back(message, self._coming)
             return False
+        # For one message only: the next one asks the store again.
         if self._trusts_queue:
             self._trusts_queue = False
             return True
@@ -73,6 +76,7 @@ class DeliveryOrder:
 
     def _hold_back(self, message: Message, first: Place) -> None:
         """Hold back this message and all queued ones that do not precede `first`, so that no slot pops each in vain."""
+        # The locks are kept and renewed meanwhile. Releasing them would cost two writes for each message.
         self._held_back.append(message)
         for waiting in self._queue.drain():
             self._put(waiting, first)
@@ -97,6 +101,8 @@ class DeliveryOrder:
     def claim_decided(self, claimed: list[Claimed]) -> None:
         """The claimed messages are known and being written: messages that precede them need not wait for the commit."""
         if claimed:
+            # The setting may have been changed in the store since the last claim. Both sides must compare by the same
+            # rule, or a message could be held back for one that never precedes it.
             by_priority = claimed[0].entry.entity.settings.by_priority
             if self._group.by_priority != by_priority:
                 self._reorder(by_priority)

@@ -38,6 +38,7 @@ class ListenerFanOut:
         self._exchange = exchange
         self._outcomes = outcomes
         self._lock = threading.RLock()
+        # Batches whose commit is not known yet, in the order of the store's decisions. Changed under `_lock`.
         self._waiting: deque[tuple[Pending[list[object]], list[Message]]] = deque()
         consumer = Consumer(next_number(), self.group, self._deliver, TAKES_MESSAGE)
         consumer.executor = workers
@@ -60,6 +61,8 @@ class ListenerFanOut:
 
     def _answered(self, answered: Pending[list[object]]) -> None:
         """Queue the messages at the front whose commit is known. Only those: one answer may overtake an earlier one."""
+        # Answers may arrive in another order than the decisions. Only the front is released, so that listeners see the
+        # order of the store. After a failed commit the messages are dropped: they were never published.
         with self._lock:
             while self._waiting and self._waiting[0][0].done:
                 pending, messages = self._waiting.popleft()
@@ -77,6 +80,7 @@ class ListenerFanOut:
             if not self.are_wanted(target) or self._post(target, message) > DUPLICATE:
                 target.metrics.count("published")
         except (Exception, SystemExit, asyncio.CancelledError) as error:
+            # Logged and not retried: another delivery would repeat the message for every listener that has it already.
             log.warning("a listener of %r raised for message %s: %s", message.channel, message.id, described(error))
             for group in target.routes:
                 wake_all(group)  # The exception may have prevented the wake-ups of the other groups.

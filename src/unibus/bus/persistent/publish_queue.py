@@ -63,6 +63,8 @@ class PublishQueue:
     def __init__(self, target: Channel, timers: Timers) -> None:
         self._target = target
         self._timers = timers
+        # Protects `_waiting`, `_calls` and `_is_over`. Released before `admit`, which stores and may call user code,
+        # and before an outcome is decided, which wakes tasks.
         self._lock = threading.Lock()
         self._waiting: deque[BlockedPublish] = deque()
         self._calls = 0  # Calls of `advance` since one of them began to work; 0: none works.
@@ -89,6 +91,8 @@ class PublishQueue:
     def leave(self, blocked: BlockedPublish) -> bool:
         """Remove a blocked publish. False if it is not in the queue any more."""
         with self._lock:
+            # Admitted, refused, or popped by a thread that tries it right now. A publish that is being stored cannot be
+            # undone: its caller was cancelled and does not learn the result, as with any write that has begun.
             if blocked not in self._waiting:
                 blocked.is_wanted = False  # If another thread is trying it in vain right now, that does not requeue it.
                 return False
@@ -138,6 +142,8 @@ class PublishQueue:
         with self._lock:
             if not self._waiting:
                 return False
+            # Taken out while it is tried, so that only this thread decides it. `is_waiting` still returns True, by
+            # `_calls`: no new publish overtakes it meanwhile.
             blocked = self._waiting.popleft()
         try:
             pending = blocked.admit()
@@ -147,12 +153,16 @@ class PublishQueue:
             self._refused(blocked, error)
             return True
         except BaseException:
+            # Ctrl-C in the thread that settles, which is not the publisher's. Whether `apply` was reached is unknown,
+            # so the publisher gets an error that says so, instead of waiting for ever.
             self._refused(blocked, self._interrupted())
             raise
         if pending is not None:
             pending.on_done(blocked.stored)
             return True
         with self._lock:
+            # Back to the front, unless its caller left or the bus closed during the try: neither could find it in the
+            # queue.
             if blocked.is_wanted and not self._is_over and self._may_wait(blocked):
                 self._waiting.appendleft(blocked)
                 return False
@@ -170,6 +180,7 @@ class PublishQueue:
             self._timers.after(LOOK_AGAIN_NS, self._look_again)
 
     def _look_again(self) -> None:
+        # Before the look: a publish that joins after it sets a new timer itself. Two timers at once are harmless.
         self._looks_again = False
         self.advance()
         if self._waiting:
@@ -180,6 +191,7 @@ class PublishQueue:
             self._is_over = True
             waiting = list(self._waiting)
             self._waiting.clear()
+        # A publish that a thread tries right now is not in the list: `_admit_first` sees `_is_over` and refuses it.
         for blocked in waiting:
             self._refused(blocked, self._closed())
 
@@ -213,12 +225,14 @@ class BlockedResult(Generic[T]):
         try:
             return cast(T, (yield from self._blocked.answer.__await__()))
         except asyncio.CancelledError:
+            # A cancelled caller expects that nothing more happens: remove the publish, if it is not stored yet.
             self._queue.leave(self._blocked)
             raise
 
     def wait(self, timeout_s: float | None = None) -> T:
         """Block this thread until the publish is durable. If an event loop runs in it, raises QueueFull instead."""
         self._blocked.is_asked_for = True
+        # Blocking the loop could block the very handlers that free a place.
         if asyncio._get_running_loop() is not None:
             self._queue.refuse(self._blocked)
         try:

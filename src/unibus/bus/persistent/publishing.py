@@ -57,6 +57,7 @@ class Publishing:
         # with the current bound, so that a new bound holds at once.
         self._held: dict[str, int] = {}
         self._promised: dict[str, int] = {}  # Messages in open transactions, which will need a place.
+        # `_held`, `_promised` and `_publish_queues` change under `_deciding`.
         self._publish_queues: dict[str, PublishQueue] = {}
 
     def publish(self, target: Channel, messages: list[Message]) -> Publication[list[object]]:
@@ -68,6 +69,8 @@ class Publishing:
                 return self._collect(transaction, target, messages, commands)
             if not commands:
                 return resolved([])
+            # While publishes are blocked a new one queues behind them, or it would overtake them. A batch of duplicates
+            # needs no place, so it need not wait.
             queue = self._publish_queues.get(target.name) if target.waits else None
             if queue is None or not queue.is_waiting() or not self._count_new(commands):
                 pending = self._admit(target, messages, commands)
@@ -80,6 +83,8 @@ class Publishing:
 
     def _admit(self, target: Channel, messages: list[Message], commands: list[Send]) -> Pending[list[object]] | None:
         """Store the messages. None if the channel is full."""
+        # `apply` decides in memory and returns before the write: the lock is not held during any I/O. If the write
+        # fails, the store stops, and what was counted here no longer matters.
         with self._deciding:
             needed = self._needed(target, commands)
             self._check_rate(target, needed)
@@ -100,11 +105,15 @@ class Publishing:
             self._check_rate(target, needed)
             if not self._has_space(target, needed):
                 raise queue_full(target, messages)  # No blocking: only the end of this transaction may free a place.
+            # Collected before it is paid: a transaction may refuse it, and a refused publish leaves no trace.
+            results = [SendResult(target.name, 0, message.id, False) for message in messages]
+            transaction.add_many(commands, results)
+            # Paid now and not at the commit: the commit must not fail for a rate or a full channel, after the block has
+            # ended.
             self._pay(target, needed)
             self._promise(target.name, needed)
-        results = [SendResult(target.name, 0, message.id, False) for message in messages]
-        for command, result in zip(commands, results, strict=True):
-            transaction.add(command, result)
+        # The promise ends with a rollback, or when the messages are counted as stored. After a failed write neither
+        # runs: the store has stopped, and accepts no publish any more.
         transaction.otherwise(lambda: self._promise(target.name, -needed))
         transaction.when_stored(lambda: self._promise(target.name, -needed))
         transaction.when_stored(
@@ -138,6 +147,7 @@ class Publishing:
     def _has_space(self, target: Channel, count: int) -> bool:
         if not target.stored_max or not count:
             return True
+        # The slow count happens at most once for each time that the allowance is used up, and not for each publish.
         held = self._held.get(target.name)
         if held is None or held + count > target.stored_max:
             groups = groups_of(self._queues.store, target.name)
@@ -167,6 +177,7 @@ class Publishing:
                 target.metrics.count("duplicate")
             else:
                 fresh.append(result)
+        # The fan-out counts these messages itself, when it posts them to the channel.
         if fresh and self._listeners.are_wanted(target):
             self._listeners.follow(pending, messages)
             return 0
@@ -212,6 +223,7 @@ class Publishing:
             raise queue_full(target, messages)
         with self._deciding:
             queue = self._publish_queues.setdefault(target.name, PublishQueue(target, self._queues.timers))
+        # Set by the first blocked publish, and never removed: until then settlements pay nothing for this.
         self._queues.renewals.on_settled = self._on_settled
         blocked = BlockedPublish(messages, lambda: self._admit(target, messages, commands))
         queue.join(blocked, timeout_s)
@@ -231,6 +243,9 @@ class Publishing:
             queue.advance()
 
     def _on_settled(self, entity: str) -> None:
+        # In the thread that settles. `advance` therefore stores the next publish in the thread of a handler:
+        # backpressure passes from the consumer to the publisher without a thread in between. A pump calls this twice,
+        # when it ends the renewal and after the settlement; only the second call can find a free place.
         self.advance(entity.rpartition(f"/{SUBSCRIPTIONS}/")[0])
 
     def stop(self) -> None:

@@ -70,6 +70,9 @@ class SubscriptionPump:
         self.is_alone: Callable[[], bool] = lambda: True  # Whether no other group of its channel has a handler.
         self._queues = queues
         self._outcomes = outcomes
+        # Protects the flags and counters below and `_order`. Never held while a claim, a settlement or a callback runs:
+        # a store answers in any thread, also in this one, and calls `pull` and `_arrived` again.
+        # The dicts by message and by token change without it: each change is one atomic operation of a dict.
         self._lock = threading.Lock()
         # Claimed messages that are not settled, with their locks. The key is the envelope object, not the sequence: a
         # message whose lock was lost may be claimed again while its first envelope is still queued, under another lock.
@@ -98,12 +101,15 @@ class SubscriptionPump:
         """
         with self._lock:
             slots = self._slots()
+            # Without a consumer nothing is claimed: its locks would only keep the messages from other receivers.
             count = max(slots + AHEAD - len(self._held), self._order.missing) if slots else 0
             if self._pulling or self.stopped or count <= 0:
                 self._again = self._again or count > 0
                 return
             self._pulling = True
             self._again = False
+            # From here until `_arrived` the group counts as busy. Messages of an open claim are in no queue yet, and
+            # drain() must not return before they are handled.
             self._more = True
             self._order.begin_claim()
             self._mark_busy()
@@ -125,6 +131,8 @@ class SubscriptionPump:
         if pending.error is not None:
             self._failed_pull(pending.error)
             return
+        # Usually runs in the thread that commits. The claim is durable: if the process is killed from here on, the
+        # locks expire and the messages are redelivered with a higher delivery count.
         claimed = pending.value
         messages = [message_of(each) for each in claimed]
         for message in messages:
@@ -133,6 +141,8 @@ class SubscriptionPump:
             # Before the message is queued: a handler may settle it at once, and nothing would stop a later renewal.
             self._queues.renewals.start(each, self._on_lost(each))
         with self._lock:
+            # One step: the messages are held, queued, and the claim is over. In between `stop` would release only a
+            # part of them, and another `pull` would claim too many.
             self._pulling = False
             self._more = bool(claimed) or self._again
             self._held.update(zip(messages, claimed, strict=True))
@@ -140,6 +150,8 @@ class SubscriptionPump:
             self._mark_busy()
             again = self._again
         wake_all(self.group)
+        # The last consumer was cancelled, or the bus closes, while the claim was open: no handler will take the
+        # messages.
         if self.stopped:
             self._release_unseen()
         elif again or claimed:
@@ -153,6 +165,8 @@ class SubscriptionPump:
             self._more = False
             self._order.end_claim([])
             self._mark_busy()
+        # `end_claim` has queued what was held back for this claim: the handlers continue with the messages they have.
+        # There is no timer for a new try; the next settlement or the watch calls `pull`.
         wake_all(self.group)
         if not self.stopped:
             log.error("group %r cannot receive from %r: %s", self.group.name, self.entity, error)
@@ -184,6 +198,7 @@ class SubscriptionPump:
         with self._lock:
             if not self.stopped:
                 return  # A consumer has joined meanwhile and gets the messages.
+            # Only what no slot has popped. A running handler finishes and settles its message under the lock it has.
             unseen = self._order.take_all()
             unseen_locks = [self._held.pop(message) for message in unseen if message in self._held]
             # The store would reject the whole batch for one lost lock.
@@ -193,6 +208,7 @@ class SubscriptionPump:
             self._releasing += 1
             self._mark_busy()
             stop_watching = self._watch.end()  # Under the lock: a consumer that joins later starts a new watch.
+        # If the process is killed before the release is written, the locks expire: redelivered later, and never lost.
         try:
             stop_watching()
             for claimed in released:
@@ -215,6 +231,8 @@ class SubscriptionPump:
 
     def _on_lost(self, claimed: Claimed) -> Callable[[LockLost], None]:
         def lost(error: LockLost) -> None:
+            # Called in the timer's thread. Record first, then look for a running task: `begin` does the same two steps
+            # in the opposite order, so that one of the two sees the other.
             self._lost[claimed.token] = error
             running = self._running.get(claimed.token)
             if running is not None:
@@ -229,6 +247,7 @@ class SubscriptionPump:
         claimed = self._held.get(message)
         if claimed is not None and self._may_start(message) and not self._is_done_with(claimed, message):
             return claimed
+        # The slot will count this call as dispatched although no handler runs.
         _uncount(self.group.metrics)
         return None
 
@@ -238,6 +257,7 @@ class SubscriptionPump:
             if self.stopped or self._order.admits(message):
                 return True
             missing = self._order.missing
+        # Without the lock, as `pull` takes it. The message is held back meanwhile, and this slot becomes idle.
         if missing:
             self.pull()
         return False
@@ -259,6 +279,7 @@ class SubscriptionPump:
     def end(self, claimed: Claimed, task: "asyncio.Task[object]") -> None:
         """The handler has returned or raised. What cancelled it for its lost lock does not concern the next one."""
         self._running.pop(claimed.token, None)
+        # The task runs the next message after this one: a cancellation that was meant for this message must not stay.
         if claimed.token in self._cancelled:
             self._cancelled.discard(claimed.token)
             task.uncancel()
@@ -300,6 +321,8 @@ class SubscriptionPump:
     def returned(self, claimed: Claimed, message: Message, result: object) -> object:
         """Complete the message. Returns the reply to a request; of several groups, one that returns None sends none."""
         command = _command(COMPLETE, claimed)
+        # The processed id is written in the same batch as the completion: after a crash either both exist or none, so a
+        # redelivery is recognised exactly if the handler's effect was acknowledged.
         if self.idempotent:
             command.processed_key = claimed.who.message_id
         self._settle(claimed, message, command)
@@ -354,6 +377,8 @@ class SubscriptionPump:
             self._outcomes.on_idle(self.group)
 
         with self._lock:
+            # Counted before the settlement: in between the message would be neither held nor delayed, and drain() could
+            # return.
             self._retrying[claimed.token] = self._outcomes.retries.add(self.group, delay_ns)
             self._mark_busy()
         self._settle(claimed, message, command)
@@ -361,10 +386,13 @@ class SubscriptionPump:
         self._queues.timers.after(delay_ns, due)
 
     def _settle(self, claimed: Claimed, message: Message, command: Settle) -> None:
+        # First: a renewal after the settlement would find the lock gone, and report a loss that is none.
         self._queues.renewals.stop(claimed)
         try:
             self._queues.settle(claimed, command).on_done(_ignore)
         except StoreFailed as error:
+            # A store that has failed accepts nothing more. The handler is done, so there is no caller to raise to: the
+            # message stays locked on disk, and is redelivered after the next start.
             log.error("%s #%d could not be settled: %s", self.entity, claimed.sequence, error)
         except LockLost as error:
             self._lost.setdefault(claimed.token, error)

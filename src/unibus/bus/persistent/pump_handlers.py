@@ -33,6 +33,8 @@ def _sync_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message]
         try:
             result = call(inner, message)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
+            # Not KeyboardInterrupt: it has to end the program. The message stays locked, and is redelivered when the
+            # lock expires.
             pump.failed(inner, claimed, message, error)
             return UNANSWERED
         return pump.returned(claimed, message, result)
@@ -52,6 +54,9 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
         try:
             result = await cast("Awaitable[object]", call(inner, message))
         except asyncio.CancelledError as error:
+            # Three causes, distinguished in this order: the handler raised it itself (a failure), the lock was lost or
+            # the pump has stopped (finished here), the slot is being cancelled while the lock is held (requeued by the
+            # slot).
             if not task.cancelling():
                 pump.failed(inner, claimed, message, error)  # The handler itself raised CancelledError.
             elif pump.takes_back(claimed, message):
@@ -61,6 +66,7 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
                     task.uncancel()
                     task.cancel()
             else:
+                # As when it was claimed: in the queue the slot must not expire a locked message.
                 message.expires_ns = 0
                 raise  # The slot ends and requeues the message; its lock is still held.
             return UNANSWERED
@@ -68,6 +74,7 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
             pump.failed(inner, claimed, message, error)
             return UNANSWERED
         finally:
+            # Before `returned`: from here on a lost lock must not cancel the task, which will run the next message.
             pump.end(claimed, task)
         return pump.returned(claimed, message, result)
 

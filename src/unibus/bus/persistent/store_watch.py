@@ -43,6 +43,8 @@ class StoreWatch:
             self._drop(watch)
             raise
         with self._lock:
+            # `end` may have run before `stop` was known, and could not unregister: then it is done here. A watch that
+            # was called is removed in the store already, and must not be stopped: that would pass its wake-up on.
             watch.stop = stop
             was_ended = self._current is not watch and not watch.was_called
         if was_ended:
@@ -59,6 +61,7 @@ class StoreWatch:
         return _do_nothing if stop is None else stop  # None: `start` is running, and will see that it was ended.
 
     def _call(self, watch: _Watch) -> None:
+        # `woken` without the lock: it calls `start` again.
         if self._drop(watch):
             self._woken()
 

@@ -136,9 +136,9 @@ class SlotRunner:
             result = consumer.handler(message) if consumer.shape == TAKES_MESSAGE else call(consumer, message)
             if result is not None or wants_reply(message):
                 self.outcomes.answered(consumer, message, result)
-        # Also SystemExit and KeyboardInterrupt: the message was popped and is in no queue any more. It must become a
-        # retry or a dead-lettered message before the exception leaves this frame, or it would be lost.
         except BaseException as error:
+            # Also SystemExit and KeyboardInterrupt: the message was popped and is in no queue any more. It must become
+            # a retry or a dead-lettered message before the exception leaves this frame, or it would be lost.
             self.outcomes.failed(consumer, message, error)
             if not isinstance(error, Exception):
                 raise

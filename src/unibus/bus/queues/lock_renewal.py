@@ -4,6 +4,11 @@
 A handler may take as long as it needs. Each lock is renewed when a third of its duration is over, all due locks in one
 batch. So two renewals may fail before the lock expires.
 
+    start ──▶ _held ──timer at a third of the shortest lock──▶ Renew batch ──▶ new expiry, next timer
+                ▲                                                  │ rejected: one by one
+    stop ───────┘ removes it                                       ▼
+                                                               on_lost, once
+
 A lock that cannot be renewed is lost: another receiver may get the message. `on_lost` is called once for it, so that
 the work under it can be cancelled; the settlement would be rejected anyway (fencing by the lock token).
 """
@@ -51,6 +56,8 @@ class Renewals:
         self._store = store
         self._timers = timers
         self._now_ns = now_ns
+        # Protects `_held` and `_tick_at_ns`. Not held while the store is called or `on_lost` runs: both may settle a
+        # message, which calls `stop`.
         self._lock = threading.Lock()
         self._held: dict[int, tuple[Lock, OnLost | None, int]] = {}  # By id(lock), with the duration of the lock.
         self._tick_at_ns: int | None = None  # When the timer is due; None: no timer is set.
@@ -63,6 +70,8 @@ class Renewals:
         length_ns = claimed.until_ns - now_ns
         if isinstance(claimed, Claimed) and (claimed.until_ns == 0 or claimed.entry.session is not None):
             return
+        # By the identity of the lock object: a message that was lost and claimed again has a new object and a new
+        # token. `_held` refers to the object, so its id is not reused meanwhile.
         with self._lock:
             self._held[id(claimed)] = (claimed, on_lost, length_ns)
             self._arm(now_ns, max(length_ns // 3, 1))
@@ -72,6 +81,7 @@ class Renewals:
         if self._held:  # Most locks are never renewed: avoid the lock for them.
             with self._lock:
                 self._held.pop(id(claimed), None)
+        # Blocked publishers look for a free place. Some callers settle only after this call, and call `settled` then.
         if self.on_settled is not None and isinstance(claimed, Claimed):
             self.on_settled(claimed.entity)
 
@@ -88,6 +98,8 @@ class Renewals:
         self.on_settled = None
 
     def _arm(self, now_ns: int, delay_ns: int) -> None:
+        # Timers are not cancelled: a later timer that is still set finds `_tick_at_ns` in the future, or the work done,
+        # and returns. There is at most one useful timer, whatever the number of locks.
         if self._tick_at_ns is None or now_ns + delay_ns < self._tick_at_ns:
             self._tick_at_ns = now_ns + delay_ns
             self._timers.after(delay_ns, self._tick)
@@ -99,10 +111,13 @@ class Renewals:
                 return  # An earlier timer has done the work of this one.
             self._tick_at_ns = None
             held = list(self._held.values())
+        # Works on a copy. A lock that is settled meanwhile is renewed in vain: the store rejects that (LockLost), and
+        # `_renew` ignores it because the lock is not in `_held` any more.
         due = [each for each in held if each[0].until_ns - now_ns <= each[2] * 2 // 3]
         for at in range(0, len(due), LOCKS_PER_BATCH):
             self._renew(due[at : at + LOCKS_PER_BATCH])
         with self._lock:
+            # Measured from the time before the renewals. If those were slow, the next timer is early rather than late.
             waits = [max((each[0].until_ns - now_ns) - each[2] * 2 // 3, 1) for each in self._held.values()]
             if waits:
                 self._arm(now_ns, min(waits))
@@ -115,6 +130,8 @@ class Renewals:
             pending = self._store.apply(commands, min(self._store.durability, Durability.D1))
             pending.on_done(_ignore)
         except StoreFailed as error:
+            # The store has stopped: no lock can be renewed, and none of these messages can be settled. Cancel the work
+            # now.
             self._lost(due, LockLost(f"the lock could not be renewed: {error.what}", error.hint))
         except BusError as error:
             if len(due) > 1:
@@ -136,6 +153,8 @@ class Renewals:
                     self._held[id(claimed)] = (claimed, on_lost, until_ns - now_ns)
 
     def _lost(self, due: list[tuple[Lock, OnLost | None, int]], error: LockLost) -> None:
+        # The pop decides against a concurrent `stop`: a settled message is not reported as lost, and each loss is
+        # reported once.
         for claimed, on_lost, _ in due:
             if self._held.pop(id(claimed), None) is not None and on_lost is not None:
                 kind = SessionLockLost if isinstance(claimed, KeptSession) else LockLost

@@ -91,6 +91,7 @@ class Queues:
 
     def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
         """Store one message, through the interceptor if there is one."""
+        # A handler may leave a transaction open, or roll it back; the delivery of its message must not depend on that.
         watcher = self.watcher
         return self.send_now(entity, payload, fields) if watcher is None else watcher.send(entity, payload, fields)
 
@@ -103,8 +104,10 @@ class Queues:
             command.raises = raises
         else:
             command = self.command(entity, payload, fields)
+        # The counter first: without an open transaction anywhere on this bus, no context variable is read.
         transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
+            # Filled in by the commit. Until then the sequence is 0: the message has no position in the queue yet.
             result = SendResult(command.entity, 0, command.who.message_id, False)
             transaction.add(command, result)
             return resolved(result)
@@ -135,8 +138,7 @@ class Queues:
         transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
             results = [SendResult(each.entity, 0, each.who.message_id, False) for each in commands]
-            for command, result in zip(commands, results, strict=True):
-                transaction.add(command, result)
+            transaction.add_many(commands, results)
             return resolved(results)
         if not commands:
             return resolved([])
@@ -167,6 +169,8 @@ class Queues:
         if is_wildcard(name):
             check_new_entity(name, self.store)
             return
+        # Names come from callers, so the cache must not grow without a limit. Clearing it costs one more check for each
+        # name.
         if len(self.named) > NAMES_REMEMBERED_MAX:
             self.named.clear()
         self.named.add(name)
@@ -206,8 +210,7 @@ class Queues:
         """The same for several commands, in one batch: all or none."""
         transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
-            for command in commands:
-                transaction.add(command)
+            transaction.add_many(commands, [None] * len(commands))
             return resolved(None)
         return self.store.apply(commands).map(_nothing) if commands else resolved(None)
 
@@ -223,6 +226,8 @@ class Queues:
     def renew(self, claimed: Claimed, command: Renew) -> Pending[None]:
         """Extend a lock; never in a transaction, which could take the renewal back. Raises LockLost."""
         pending = self.store.apply([command])
+        # Read before the write is done: the store has decided it. A renewal that a crash undoes only ends the lock
+        # earlier.
         until_ns = pending.value[0]
         assert isinstance(until_ns, int)
         claimed.until_ns = until_ns
@@ -234,6 +239,7 @@ class Queues:
             fields["delay"] = at
         else:
             fields["scheduled_at"] = at
+        # The number is the result, and a caller could cancel by it. Inside a transaction it would be 0.
         if self.exchange.transactions and current(self.store) is not None:
             what = "schedule() is not possible in a transaction: its sequence number exists only after the commit"
             raise UsageError(what, "use send(delay=…) or send(scheduled_at=…)")

@@ -124,6 +124,8 @@ class DeliveredMessage:
     def _settle(self, command: Settle, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
         if properties:
             command.overlay = overrides_of(dict(properties))
+        # Marked only after `submit` has accepted it: after LockLost, or on bad input, the message stays unsettled and
+        # the end of its block can still act on it.
         pending = self._queues.submit(command)
         self.mark_settled()
         return pending
@@ -136,6 +138,8 @@ class DeliveredMessage:
         if transaction is None:
             self._queues.renewals.stop(self.claimed)
         else:
+            # Also outside of a `with` block: without a renewal the lock could expire before the commit, which would
+            # fail then.
             self._queues.renewals.start(self.claimed, None)
             transaction.afterwards(lambda: self._queues.renewals.stop(self.claimed))
             transaction.otherwise(self._reopened)
@@ -144,6 +148,7 @@ class DeliveredMessage:
         """The transaction was rolled back: the message is locked and not settled."""
         self.settled = False
         self._queues.renewals.stop(self.claimed)
+        # With the callback again: `mark_settled` had replaced it, since a settled block must not be cancelled.
         if self._inside:
             self._queues.renewals.start(self.claimed, self._when_lost)
 
@@ -220,12 +225,15 @@ class Received(DeliveredMessage):
 
     def _cancel(self, error: LockLost) -> None:
         """On the task's loop: cancel the block. Another receiver may have the message by now."""
+        # The block may have ended, or settled its message, while this call waited in the loop's queue.
         if self._inside and not self.settled and self._task is not None:
             self._lost = error
             self._task.cancel(msg=str(error))
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._inside = False  # From here on a lost lock must not cancel the task: the block is over.
+        # The cancellation came from us, not from the caller. It becomes LockLost, and `uncancel` takes it back:
+        # otherwise an asyncio.timeout or TaskGroup outside would take it for its own.
         if self._lost is not None:
             self._queues.renewals.stop(self.claimed)
             if self._task is not None:
@@ -235,6 +243,8 @@ class Received(DeliveredMessage):
         if self.settled:
             return
         self._queues.renewals.stop(self.claimed)
+        # From here on no renewal: settle while the rest of the lock lasts. If the process is killed now, the lock
+        # expires and the message is redelivered (at-least-once).
         if error is None:
             await self.complete()
             return
@@ -301,6 +311,7 @@ class SyncReceived(DeliveredMessage):
         if self.settled:
             return
         self._queues.renewals.stop(self.claimed)
+        # A thread cannot be cancelled for a lost lock, so the loss is found here: complete() raises LockLost.
         if error is None:
             self.complete()
             return
@@ -318,6 +329,7 @@ def complete_many(queues: Queues, messages: Iterable[DeliveredMessage]) -> Pendi
     """Complete all messages in one batch; LockLost completes none."""
     given = list(messages)
     commands: list[Command] = [message.command(COMPLETE) for message in given]
+    # All commands are built, and so checked, before the first message is marked.
     pending = queues.complete_many(commands, [message.message for message in given])
     for message in given:
         message.mark_settled()

@@ -74,10 +74,13 @@ def request_for(entity: str, count: int, mode: str, consumer: str, session: Sess
 def claim(queues: Queues, request: ClaimRequest) -> Pending[list[Claimed]]:
     """Claim messages. Creates a missing queue, unless the bus is strict: its first message may be sent later."""
     try:
+        # Not looked up before each claim: the common case is an existing entity, and a check before the claim could be
+        # outdated by the time of the claim.
         pending = queues.store.claim(request)
     except EntityNotFound:
         make_missing(queues, request.entity)
         pending = queues.store.claim(request)
+    # Removed when received, so no settlement will follow that could notify blocked publishers.
     if not request.lock:
         queues.renewals.settled(request.entity)
     return pending
@@ -95,6 +98,7 @@ def release(queues: Queues, claimed: list[Claimed]) -> None:
     """Release claimed messages that no receiver has seen."""
     locked = [each for each in claimed if each.until_ns]
     if locked:
+        # Not waited for: the caller is being cancelled. If the process is killed first, the locks expire.
         try:
             queues.store.apply([Settle(RELEASE, each.entity, each.sequence, each.token) for each in locked])
         except BusError:
@@ -128,12 +132,14 @@ async def until_async(
     messages that a destructive receive is just getting.
     """
     answer = cancellable or _cancellable
+    # First without a watch: most receives find a message at once, and a registration costs more than a claim in vain.
     found = await answer(queues, look())
     if found or timeout_s == 0:
         return found
     loop = asyncio.get_running_loop()
     deadline_s = None if timeout_s is None else loop.time() + timeout_s
     while True:
+        # A new event and a new watch for each round: a store calls a watch once.
         woken = asyncio.Event()
         stop = queues.store.watch(entity, partial(notify_loop, loop, woken.set))
         looks_again = False
@@ -141,6 +147,7 @@ async def until_async(
             found = await answer(queues, look())
             if found:
                 return found
+            # After the claim and not before: what has arrived already is still returned.
             if interrupted is not None and interrupted.is_set():
                 return found
             async with asyncio.timeout_at(deadline_s):
@@ -160,6 +167,7 @@ async def _either(woken: asyncio.Event, interrupted: asyncio.Event | None) -> No
     if interrupted is None:
         await woken.wait()
         return
+    # `interrupted` is shared by many receivers, so it cannot be the event of this one: forward it.
     waiting = asyncio.ensure_future(interrupted.wait())
     waiting.add_done_callback(lambda _: woken.set())
     try:
@@ -173,6 +181,9 @@ async def _cancellable(queues: Queues, pending: Pending[T]) -> T:
     try:
         return await pending
     except asyncio.CancelledError:
+        # An embedded store decides a claim at once, so the messages are locked in memory already, although the write is
+        # not finished. The release is written after the claim, in the same order. Messages of a destructive receive (no
+        # lock) cannot be put back: they are lost with the cancelled call.
         value = pending.value
         if isinstance(value, list):
             release(queues, value)
@@ -233,6 +244,7 @@ class WantedSession:
         self._consumer = consumer
 
     def look(self) -> Pending[SessionLock | None]:
+        # A locked session counts as "not yet": the end of its lock wakes the watch of the entity.
         try:
             return self._queues.store.accept(self._entity, self._session_id, self._consumer)
         except SessionLocked:
@@ -262,6 +274,8 @@ def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s
         return found
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
+        # Ctrl-C while a claim is being written leaves its messages locked until the lock expires: a thread does not
+        # learn what the interrupted claim has got.
         woken = threading.Event()
         stop = queues.store.watch(entity, woken.set)
         looks_again = False
@@ -325,6 +339,8 @@ class HeldSession:
         self._kept = KeptSession(lock, lock.until_ns)
 
     def _leave(self) -> Pending[None]:
+        # Before the command: after an error the session counts as closed, too. Its lock is lost then, or the store has
+        # stopped, and a second LEAVE could not succeed either.
         self.closed = True
         self._queues.renewals.stop(self._kept)
         return self._command(LEAVE_SESSION)
@@ -402,6 +418,7 @@ class SessionReceiver(HeldSession):
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         task, self._task = self._task, None  # From here on a lost lock must not cancel the task: the block is over.
         lost, self._lost = self._lost, None
+        # As in received.py: our own cancellation becomes SessionLockLost, and is taken back from the task.
         if lost is not None:
             self.closed = True
             self._queues.renewals.stop(self._kept)

@@ -20,7 +20,7 @@ into that database.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from typing import Final
 
@@ -36,6 +36,8 @@ _CURRENT: Final[ContextVar["Transaction | None"]] = ContextVar("unibus_transacti
 
 def current(store: Store) -> "Transaction | None":
     """The open transaction of this task or thread on the store, or None."""
+    # A task inherits the context of the task that started it, hence also this variable. Compare the owner: what a child
+    # task sends must not depend on whether its parent is still inside its block.
     found = _CURRENT.get()
     while found is not None and found.store is not store:
         found = found.parent
@@ -76,6 +78,16 @@ class Transaction:
         self._commands.append(command)
         self._results.append(result)
 
+    def add_many(self, commands: Sequence[Command], results: Sequence[SendResult | None]) -> None:
+        """Collect all commands of a batch, or none if one is refused: the caller may catch that and still commit."""
+        before = len(self._commands)
+        try:
+            for command, result in zip(commands, results, strict=True):
+                self.add(command, result)
+        except BaseException:
+            del self._commands[before:], self._results[before:]
+            raise
+
     def _check(self, command: Command) -> None:
         """Raise if the command is not allowed. A savepoint allows what its outer transaction allows."""
         if self._outer is not None:
@@ -102,6 +114,8 @@ class Transaction:
             raise TransactionInvalid(
                 f"the transaction is {self.state} and cannot be entered again", "open a new one: bus.transaction()"
             )
+        # `transactions` counts the open ones of the bus: while it is 0, every send skips the lookup of the context
+        # variable.
         self.owner = _here()
         self._outer = current(self.store)
         self.parent = _CURRENT.get()
@@ -111,6 +125,7 @@ class Transaction:
 
     def _leave(self, error: BaseException | None) -> Pending[list[object]]:
         """End the block. Returns the answer of the batch, which is resolved if nothing has to be written."""
+        # First, so that what `otherwise` and the callers do from here on is no part of this transaction.
         self._close()
         if error is not None:
             self.state = "rolled back"
@@ -123,6 +138,8 @@ class Transaction:
         if not self._commands:
             self.state = "committed"
             return resolved([])
+        # `apply` checks the whole batch and raises before any change, or decides it in memory. From then on it cannot
+        # be undone: only the write can fail, and then the store stops.
         self.state = "committing"
         try:
             return self.store.apply(self._commands, self._durability)
@@ -152,6 +169,7 @@ class Transaction:
             return
         self.state = "committed"
         self._fill(results)
+        # After the results are filled: actions read the sequence numbers.
         for action, _ in self._afterwards:
             action()
 
@@ -173,6 +191,8 @@ class Transaction:
         try:
             results = await pending
         except BaseException:
+            # The wait ended, by a cancellation, Ctrl-C or a failed write; the batch is decided. Its actions run when
+            # the answer comes, in the thread that commits.
             if error is None:
                 pending.on_done(self._outcome)
             raise

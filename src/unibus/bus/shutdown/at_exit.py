@@ -50,13 +50,14 @@ class Exit:
             shutdown.end = EXITED
             if not shutdown.is_stopped():  # A stopped bus delivers nothing: do not wait for its messages.
                 self._wait_for_handlers()
+        # The steps must not wait for handlers a second time, and must not start a thread.
         shutdown.is_exit = True
         shutdown.join = self._join
         closing.shorten(self._left_s())
         closing.finish_here()
         if not closing.is_done:  # A thread runs the steps, for a close() that was interrupted.
             self._wait(closing.wait, self._left_s(), lambda: closing.waits_for)
-            if closing.error is not None:
+            if closing.error is not None and not closing.is_done:  # Else it was logged, or raised, at the end.
                 log.error("%s", closing.error)
 
     def hurry(self) -> None:
@@ -64,6 +65,7 @@ class Exit:
         if not self._shutdown.closing.is_at_work():
             self._shutdown.end = EXITED
         self._shutdown.is_exit = True
+        # No step waits from now on, also in a thread that already runs the steps; `wake` ends the wait it is in.
         self._shutdown.closing.is_released = True
         self._shutdown.closing.wake()
         self._shutdown.closing.finish_here()
@@ -119,6 +121,8 @@ def finish(shutdowns: Iterable[Shutdown], finish_s: float = FINISH_S) -> None:
             continue
         ending = Exit(shutdown, max(0.0, end_s - time.monotonic()))
         try:
+            # The first Ctrl-C applies to all buses that follow: their stores are closed, but their handlers are not
+            # waited for.
             if not is_hurried:
                 ending.run()
                 continue

@@ -50,9 +50,11 @@ class ClosingStep(NamedTuple):
 class Caller:
     """One waiting call of `close()`. If a handler has called it, no step may wait for that handler: deadlock."""
 
-    def __init__(self, wake: Callable[[], None], thread: threading.Thread | None) -> None:
+    def __init__(self, wake: Callable[[], None], thread: threading.Thread | None, is_raised_to: bool = True) -> None:
+        # Read in the thread or task that calls close(): the closing thread has no such context.
         consumer = INSIDE.get()
         self.wake = wake
+        self.is_raised_to = is_raised_to  # An error of a step is raised in it. False: it only waits for the end.
         self.group: Group | None = None if consumer is None else consumer.group
         self.slot: asyncio.Task[None] | None = SLOT.get()
         self.thread = thread  # The blocked thread; None for a task, whose loop continues.
@@ -77,10 +79,15 @@ class Callers:
         with self._lock:
             self._all = [other for other in self._all if other is not caller]
 
+    def is_error_raised(self) -> bool:
+        """Whether an error of a step is raised in a caller; else it has to be logged."""
+        return any(caller.is_raised_to for caller in self._all)
+
     def has(self, caller: Caller) -> bool:
         return caller in self._all
 
     def wake(self) -> None:
+        # Without the lock: `_all` is replaced and never changed in place, and a wake-up may call into an event loop.
         for caller in self._all:
             caller.wake()
 
@@ -110,6 +117,8 @@ class Closing:
         self.is_released = False  # The bus is garbage: no step waits for anything.
         self._steps = list(steps)
         self._refuse = refuse
+        # `_position` and `error` belong to the thread that holds `_working`. `_end_s` only decreases, under `_lock`.
+        # `is_done` is set once, after the last step, and read without a lock.
         self._position = 0
         self._end_s = math.inf
         self._lock = threading.RLock()  # Reentrant, for the same reason as in Callers.
@@ -125,9 +134,12 @@ class Closing:
         """Block this thread until the bus is closed. The steps stop waiting `timeout_s` from now at the latest."""
         news = _closed_lock()
         caller = Caller(partial(_open, news), threading.current_thread())
+        # Register, then look, then wait: the end of the work between the look and the wait has released `news` already.
         try:
             self._join(caller, timeout_s)
             while not self.is_done:
+                # In the loop: if the caller that ran the steps in its own thread was interrupted, another one has to
+                # continue them.
                 self._start()
                 news.acquire(True, LOOK_S)
         finally:
@@ -145,6 +157,8 @@ class Closing:
             self._join(caller, timeout_s)
             while not self.is_done:
                 self._start()
+                # A cancellation ends this wait only. The closing thread continues, and the next close() waits for the
+                # same end.
                 await news.wait()
                 news.clear()
         finally:
@@ -161,6 +175,7 @@ class Closing:
         So the steps run in another thread, and this one must not wait for ever.
         """
         self.is_released = True
+        # The collector runs in the closing thread itself: it is already at work, and must not wait for itself.
         if self._worker == get_ident():
             return
         self._ask(0.0)
@@ -176,7 +191,7 @@ class Closing:
     def wait(self, timeout_s: float | None) -> bool:
         """Wait for the end without requesting it. False at the timeout."""
         ended = _closed_lock()
-        caller = Caller(partial(_open, ended), None)
+        caller = Caller(partial(_open, ended), None, is_raised_to=False)
         self.callers.add(caller)
         try:
             if not self.is_done:
@@ -210,6 +225,8 @@ class Closing:
         if self._working.locked():
             return
         # Two callers may get here at once. The second thread waits for the first, and finds no step left.
+        # A new thread and not a parked one: a bus is closed once. Daemon, so that a hanging store cannot keep the
+        # process.
         try:
             threading.Thread(target=self._run, name="unibus-close", daemon=True).start()
         except RuntimeError:
@@ -266,6 +283,8 @@ class Closing:
                 return False
             try:
                 self._news.get(True, min(left_s, LOOK_S))
+                # A queue and not an event: `put` of a SimpleQueue is safe in a finalizer and in a signal handler, `set`
+                # of an event takes a lock that the interrupted code may hold.
                 while not self._news.empty():
                     self._news.get_nowait()  # One check is enough for all wake-ups so far.
             except Empty:
@@ -308,12 +327,17 @@ class Closing:
                     if here and not isinstance(error, Exception):
                         raise  # The position is unchanged: the next caller repeats this step.
                     self._failed(step, error)
+                # After the step: an interrupted step is repeated, and each step is idempotent. A step that failed is
+                # not repeated.
                 self._position += 1
         finally:
             self._worker = 0
+        # Before `is_done`: the interpreter may exit as soon as a caller sees the end. A caller that joins after this
+        # check also gets the error raised; reported twice is better than never.
+        if self.error is not None and not self.callers.is_error_raised():
+            log.error("%s", self.error)
+        # Before the callers are woken: each of them checks it.
         self.is_done = True
-        if self.error is not None and not len(self.callers):
-            log.error("%s", self.error)  # No caller is waiting to get it raised.
         self.callers.wake()
 
     def _failed(self, step: ClosingStep, error: BaseException) -> None:

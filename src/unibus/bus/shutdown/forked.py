@@ -28,6 +28,8 @@ class ForkedRuntime:
 def become_forked(runtime: object, exchange: Exchange, registry: Registry, shutdown: Shutdown, pid: int) -> None:
     """Turn the runtime into a ForkedRuntime, for all references to it. Its parts are never freed (`keep_for_ever`):
     their finalizers would act on threads and files of the parent."""
+    # In place, because the API objects of the user refer to this runtime. No lock is taken: a thread of the parent may
+    # have held it at the fork.
     parts = vars(runtime)
     keep_for_ever(dict(parts))
     parts.clear()

@@ -122,6 +122,8 @@ class Shutdown:
 
     def _stop_pumps(self) -> None:
         if self.durable is not None:
+            # A durable store keeps what is not handled: stop to claim, so that the drain ends soon. A store in memory
+            # loses it with the process, so its pumps run on until the drain is over.
             if self._handles_stored():
                 self.durable.refuse_blocked()
             else:
@@ -136,12 +138,14 @@ class Shutdown:
 
     def _drain(self) -> None:
         closing = self.closing
+        # Watch first, then look (in wait_for): a slot that becomes idle in between is not missed.
         if not self.is_exit:
             self._outcomes.watch(closing.wake)
             try:
                 self._unhandled.wait()
             finally:
                 self._outcomes.unwatch(closing.wake)
+        # Only now: messages that running handlers have not seen are released, and no handler can claim more.
         if self.durable is not None:
             self.durable.stop()
         if self.is_left:
@@ -155,6 +159,8 @@ class Shutdown:
     def _end_slots(self) -> None:
         """Deliver nothing more, and cancel running async handlers."""
         closing = self.closing
+        # From here on also handlers are refused. `paused` before the cancellation: a slot that requeues its message
+        # must not wake another slot for it.
         self.draining = False
         self._delivery.paused = True
         self._refuse_blocked()
@@ -174,6 +180,7 @@ class Shutdown:
         )
 
     def _stop_timers(self) -> None:
+        # After the drain, which needs the timers of retries; before the workers end, as a timer that is due wakes them.
         self._timers.stop()
         if isinstance(self._timers, ThreadTimers):
             self._timers.join(self._left_s(), self._join)
@@ -185,6 +192,7 @@ class Shutdown:
 
     def _end_loop(self) -> None:
         self._executors.end_loop(self._left_s(), self.closing.callers.slots(), self.closing.callers.threads())
+        # Counted when no handler can finish any more, and while the store can still be asked.
         self._unhandled.report(self.store, self.durable, self.end)
 
     def _close_outboxes(self) -> None:
@@ -193,6 +201,7 @@ class Shutdown:
             self.outboxes.close(self.closing.left_s(), self._join)
 
     def _close_store(self) -> None:
+        # Everything that writes has ended. close() of a store commits what is pending; it is idempotent.
         if self.store is not None:
             self.store.close()
 

@@ -111,23 +111,29 @@ class Unhandled:
         return [group for group in self._registry.groups() if group not in spared]
 
     def _work_of(self, group: Group) -> int:
+        # A retry that is added between the two reads makes `delayed` larger than `retries`: the group counts as busy
+        # until the next look. The error is never in the other direction, which would end the wait too early.
         retries = self._retries.of(group)
         backlog, in_flight, delayed = group.counts()
         if delayed > retries:
             # A pump or the listeners wait for the store: a claim, a release or a commit is open.
             return _HANDLING
         if in_flight:
+            # Without a consumer: a cancelled subscription whose sync handler still runs. It ends by itself, so wait for
+            # it.
             return _HANDLING if not group.consumers or self._can_run(group) else _NOTHING
         if self._delivery.paused or not (backlog or delayed) or not self._can_run(group):
             return _NOTHING
         if backlog:
             return _HANDLING
+        # A retry far in the future would block close() for hours: it is reported as undelivered instead.
         return _RETRIES if delayed > self._retries.of(group, int(RETRY_WAIT_S * 1e9)) else _NOTHING
 
     def _can_run(self, group: Group) -> bool:
         return self._executors.can_run(group, self._closing().callers.is_blocked)
 
     def _has_stalled(self) -> bool:
+        # Any retry that was added or became due is progress, and starts the time again.
         seen = (self._retries.last, len(self._retries))
         now_s = time.monotonic()
         if seen != self._seen:

@@ -170,6 +170,8 @@ class _First:
             key = _key(entry)
             if (after is None or key > after) and (last is None or key < last):
                 self._known.append((key, entry))
+        # Sorted once per chunk that overflows, not per message. From then on `_last` bounds what can still be on the
+        # page.
         if len(self._known) > self._count:
             self._known = self.in_order()
             self._last = self._known[-1][0]
@@ -184,6 +186,7 @@ def page(
     """The first `top` messages after a key; fewer, but at least one, if they exceed `bytes_max` together."""
     if not 1 <= top <= PAGE_MAX:
         raise UsageError(f"top is {top}", f"use a whole number from 1 to {PAGE_MAX}")
+    # One more than shown: whether a next page exists is known without a second scan.
     first = _First(top + 1, after)
     found = FoundMessages((yield from entities_of(queues.store)))
     yield from scan(queues.store, chosen, queues.now_ns(), found, first.add, first.narrow)

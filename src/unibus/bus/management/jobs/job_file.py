@@ -56,10 +56,13 @@ class JobFile:
             if found.unibus_jobs != VERSION:
                 raise ValueError(f"version {found.unibus_jobs}")
         except FileNotFoundError:
+            # The first start, or an operator has removed the list.
             return 0, []
         except (OSError, ValueError, RecursionError) as error:
             self._set_aside(error)
             return 0, []
+        # Ids are not reused, also after the oldest jobs were removed from the list: an operator's script may refer to
+        # them.
         return max([found.last_id, *[job.record.id for job in found.jobs]]), found.jobs
 
     def _set_aside(self, error: Exception) -> None:

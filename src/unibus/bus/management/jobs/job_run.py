@@ -64,6 +64,7 @@ class JobRun:
         """End between two batches in this state. A later pause does not replace a cancellation."""
         if self._wanted is None or self._wanted.state != "cancelled":
             self._wanted = Ending(state, reason)
+        # Also ends the wait for the rate, which may take minutes.
         self._stopping.set()
 
     async def carry_out(self) -> Ending:
@@ -81,6 +82,8 @@ class JobRun:
             return Ending("failed", f"{type(error).__name__}: {error}"[:500])
 
     async def _carry_out(self) -> Ending:
+        # Read once, on purpose: after a reopen of the store these belong to the old one. Its operations raise, and the
+        # run ends as interrupted instead of continuing with references to messages of a closed store.
         queues, interrupted = self._holder.broker.queues, self._holder.interrupted
         work = await in_thread(lambda: walk(prepare(queues, self.job)))
         request = self.job.record.request
@@ -93,6 +96,8 @@ class JobRun:
                 return ending
             if bucket is not None and not await self._may_go(queues, bucket, min(size, work.left), interrupted):
                 continue
+            # Never interrupted in the middle. The progress is set on the loop afterwards, so a record is never half
+            # updated.
             await in_thread(partial(work.step, size))
             self.job.set(**work.progress())
             await self._progressed()
@@ -117,6 +122,7 @@ class JobRun:
         delay_ns = int(bucket.wait_s(count, queues.now_ns()) * 1e9) + 1
         # The timers of a closing bus never run; `interrupted` ends the wait then.
         queues.timers.after(delay_ns, partial(notify_loop, asyncio.get_running_loop(), due.set))
+        # The caller checks everything again, whatever has ended the wait: hence always False.
         waiting = [asyncio.ensure_future(each.wait()) for each in (due, self._stopping, interrupted)]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

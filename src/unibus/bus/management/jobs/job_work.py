@@ -50,6 +50,7 @@ class Measured(NamedTuple):
 def measure(queues: Queues, request: JobRequest, now_ns: int) -> Steps[Measured]:
     """Select the messages of a new job. EntityNotFound for a target or an entity that does not exist."""
     found = yield from _found(queues, request, now_ns)
+    # Only for its checks: a job with a missing target is refused at its creation.
     _decide(queues, request, found.entities, now_ns)
     limits: dict[str, int] = {}
     for entry in found.entries:
@@ -138,6 +139,7 @@ class JobWork:
     def step(self, size: int) -> None:
         """Process one batch; it blocks. If it raises, nothing was changed, unless the store failed."""
         chunk = self._entries[self._at : self._at + size]
+        # If this raises, `_at` is unchanged. The run ends, and the next one finds by the store what remains.
         walk(self._sweep.batch(chunk, self._decide))
         self._at += len(chunk)
         errors = self._sweep.result.errors
@@ -167,6 +169,8 @@ def prepare(queues: Queues, job: Job) -> Steps[JobWork]:
     """The remaining work of a job. It includes the messages that earlier runs left in place (skipped, errors)."""
     record = job.record
     request = record.request
+    # Selected again and not stored with the job: messages that this job has moved, or that others have settled, are not
+    # found any more. That makes a resume safe after kill -9.
     found = yield from _found(queues, request, record.created_ns)
     decide = _decide(queues, request, found.entities, record.created_ns)
     entries = [entry for entry in found.entries if _is_within_limits(entry, job)]
@@ -211,6 +215,7 @@ async def in_thread(call: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        # A second cancellation ends this wait, too; the thread then continues alone.
         await asyncio.wait([running])
         if not running.cancelled() and running.exception() is not None:
             raise asyncio.CancelledError from running.exception()

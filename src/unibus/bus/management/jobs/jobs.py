@@ -1,5 +1,7 @@
 """The jobs of a server: bulk operations that continue when the caller disconnects, one job after the other.
 
+    create ─▶ measure (thread) ─▶ list + file ─▶ queued ─▶ _begin_next ─▶ JobRun ─▶ ended: file, then list ─▶ next
+
 One job runs at a time, the others are queued: two jobs never decide about one message at the same time, and the second
 does not find what the first has moved. The list is used on the server's loop only; threads run one batch at a time.
 
@@ -31,6 +33,8 @@ class Jobs:
     def __init__(self, holder: BrokerHolder, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._holder = holder
         self._monotonic = monotonic
+        # All fields belong to the loop. `_loading` lets one task read the file; `_saving` keeps the order of writes, so
+        # that an older list never replaces a newer one.
         self._jobs: dict[int, Job] = {}
         self._last_id = 0
         self._file: JobFile | None = None
@@ -68,15 +72,17 @@ class Jobs:
         await self._load()
         self._check_count()
         queues = self._holder.broker.queues
+        # The moment that ages in the filter count from, now and after each resume: the job always means the same
+        # messages.
         now_ns = queues.now_ns()
         total, limits = await in_thread(lambda: walk(measure(queues, request, now_ns)))
         self._check_count()  # Others may have been created meanwhile.
+        # No await from here to the entry in the list: two requests never get the same number.
         self._last_id += 1
         record = JobRecord(self._last_id, request.kind, "queued", request, by, now_ns, total=total, rate=request.rate)
         job = self._jobs[record.id] = Job(record, limits)
         self._remove_oldest()
-        await self._save()  # Before it starts: a job that changes messages is always listed after a crash.
-        self._begin_next()
+        await self._save_and_begin()
         return job.record
 
     async def pause(self, number: int) -> JobRecord:
@@ -92,11 +98,20 @@ class Jobs:
         job = await self._find(number)
         self._check_unended(job, "resumed")
         if job.record.state in AT_REST:
+            # Before any change: the limits are sequences, which mean other messages in a restored store.
             check_same_store(self._holder.broker.queues, job)
             job.set(state="queued", reason="", hint="", ended_ns=0)
-            await self._save()
-            self._begin_next()
+            await self._save_and_begin()
         return job.record
+
+    async def _save_and_begin(self) -> None:
+        """Save the list, then start a queued job."""
+        try:
+            await self._save()
+        finally:
+            # Also if the caller is cancelled: nothing else would start the queued job. `_carry_out` saves the list
+            # again before the first batch, so a job that changes messages is always listed after a crash.
+            self._begin_next()
 
     async def _end_early(self, number: int, state: JobState) -> JobRecord:
         job = await self._find(number)
@@ -137,6 +152,7 @@ class Jobs:
         job = next((job for job in self._jobs.values() if job.record.state == "queued"), None)
         if job is None:
             return
+        # `_run` is set in the same step, without an await: two callers never start two jobs.
         job.set(state="running", started_ns=self._now_ns(job))
         self._run = JobRun(self._holder, job, self._progressed)
         self._task = asyncio.get_running_loop().create_task(self._carry_out(self._run))
@@ -145,6 +161,8 @@ class Jobs:
     async def _carry_out(self, run: JobRun) -> None:
         ending = Ending("interrupted", "the server's loop ended")
         try:
+            # On disk as running before the first batch: after a crash the job is listed as interrupted, and not as
+            # queued.
             await self._save()
             ending = await run.carry_out()
         finally:
@@ -188,6 +206,7 @@ class Jobs:
         self._is_stopped = True
         if self._run is not None and self._task is not None:
             self._run.stop("interrupted", "the server stopped")
+            # Waits for the batch in its thread, which must not outlive the store.
             await asyncio.wait([self._task])
 
     # The file
@@ -196,6 +215,8 @@ class Jobs:
         if self._file is not None:
             return
         async with self._loading:
+            # Checked again: another task may have loaded it while this one waited. `_file` is set last, so no task uses
+            # a list that is half loaded.
             if self._file is None:
                 file = JobFile(path_of(self._holder.broker.queues.store.url))
                 self._last_id, jobs = await in_thread(file.load)

@@ -4,17 +4,21 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.bus.probes import GUARD_S
 from tests.unit.endpoints.http.management.bulk import QUEUE, Operators, operators
 from unibus import MessageBus
 from unibus.bus.api.broker import Broker
 from unibus.bus.management.jobs import job_run
+from unibus.bus.management.jobs.dead_letters import FilterRecord
 from unibus.bus.management.jobs.job_file import JobFile, path_of
+from unibus.bus.management.jobs.job_records import Job, JobRecord, JobRequest
 from unibus.bus.management.jobs.jobs import Jobs
 from unibus.errors import StoreUnavailable
 from unibus.stores.opening import open_store
@@ -236,6 +240,41 @@ async def test_a_job_whose_task_is_cancelled_says_so(http: Operators, url: str) 
     await asyncio.wait([task])
     assert (await http.get("job?id=1"))["state"] == "interrupted"
     assert listed(url)["jobs"][0]["record"]["state"] == "interrupted"
+
+
+async def cancelled_while_saving(call: Coroutine[object, object, JobRecord]) -> None:
+    """Cancel the caller of an operation on jobs while a thread writes the list."""
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop, save = asyncio.get_running_loop(), JobFile.save
+
+    def slow(self: JobFile, last_id: int, jobs: list[Job]) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(GUARD_S)
+        save(self, last_id, jobs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobFile, "save", slow)
+        caller = asyncio.ensure_future(call)
+        await begun.wait()
+        caller.cancel()
+        go_on.set()
+        await asyncio.wait([caller])
+    assert caller.cancelled()
+
+
+async def test_a_new_job_starts_although_its_caller_is_cancelled(http: Operators) -> None:
+    await http.dead_letter(3)
+    await cancelled_while_saving(http.service.jobs.create(JobRequest("discard", FilterRecord()), "rule"))
+    assert (await http.get("job?id=1"))["state"] != "queued"
+    assert (await http.finished(1))["counts"]["discarded"] == 3
+
+
+async def test_a_resumed_job_starts_although_its_caller_is_cancelled(http: Operators) -> None:
+    await begun(http)
+    await http.post("jobs/pause?id=1")
+    await cancelled_while_saving(http.service.jobs.resume(1))
+    assert (await http.get("job?id=1"))["state"] != "queued"
+    assert (await http.finished(1))["counts"]["retried"] == 5
 
 
 async def test_a_job_is_not_resumed_on_an_older_state_of_the_store(http: Operators, url: str) -> None:
