@@ -158,6 +158,7 @@ app = typer.Typer(
     help="One message bus for Python, from an import to a data centre.",
     epilog="Exit codes: 0 success, 1 failed, 2 usage, 3 nothing matched, 4 cannot connect, 5 unauthorised.",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},  # The contexts of all commands inherit it.
 )
 
 

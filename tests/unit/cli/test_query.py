@@ -68,9 +68,9 @@ def test_no_row_exits_with_3(filled: Any) -> None:
 
 
 def test_more_rows_than_asked_for_are_told(filled: Any) -> None:
-    result = filled("query", "SELECT id FROM messages", "--rows", "2")
+    result = filled("query", "SELECT id FROM messages", "--limit", "2")
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, 2)
-    assert result.stderr == "there are more than 2 rows; --rows shows more\n"
+    assert result.stderr == "there are more than 2 rows; --limit shows more\n"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from mypy_extensions import i64, mypyc_attr
 from unibus.bus.api import ready as settled
 from unibus.bus.api.bus_operations import BusOperations, one_or_all, several
 from unibus.bus.dead_letters.dead_letter_manager import DeadLetterManager
+from unibus.bus.dead_letters.purge import purge_entity
+from unibus.bus.dead_letters.steps import walk_async
 from unibus.bus.entities.entities import Entities
 from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
@@ -298,6 +300,15 @@ class MessageBus(BusOperations):
     def delete_entity(self, name: str) -> Pending[None]:
         """Delete a queue, topic or subscription with all its messages. Raises EntityNotFound."""
         return self._runtime.queues().outside_of_transactions().delete(name)
+
+    def purge(self, entity: str) -> Awaitable[int]:
+        """Remove all messages of a queue, a subscription or a dead-letter queue, in batches. The result: how many.
+
+        Scheduled and deferred messages as well; in-flight messages and messages that are sent meanwhile stay. It cannot
+        be undone. Raises EntityNotFound, and UsageError for a topic: purge its subscriptions.
+        """
+        queues = self._runtime.queues().outside_of_transactions()
+        return walk_async(purge_entity(queues, checked_name(entity)))
 
     @property
     def entities(self) -> Entities:

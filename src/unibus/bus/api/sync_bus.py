@@ -15,6 +15,8 @@ from mypy_extensions import i64, mypyc_attr
 from unibus.bus.api.bus_operations import BusOperations, one_or_all, several
 from unibus.bus.api.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
 from unibus.bus.dead_letters.dead_letter_manager import SyncDeadLetterManager
+from unibus.bus.dead_letters.purge import purge_entity
+from unibus.bus.dead_letters.steps import walk
 from unibus.bus.entities.entities import SyncEntities
 from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
@@ -271,6 +273,15 @@ class SyncMessageBus(BusOperations):
     def delete_entity(self, name: str) -> None:
         """Delete a queue, topic or subscription with all its messages. Raises EntityNotFound."""
         self._runtime.queues().outside_of_transactions().delete(name).wait()
+
+    def purge(self, entity: str) -> int:
+        """Remove all messages of a queue, a subscription or a dead-letter queue, in batches. Returns how many.
+
+        Scheduled and deferred messages as well; in-flight messages and messages that are sent meanwhile stay. It cannot
+        be undone. Raises EntityNotFound, and UsageError for a topic: purge its subscriptions.
+        """
+        queues = self._runtime.queues().outside_of_transactions()
+        return walk(purge_entity(queues, checked_name(entity)))
 
     @property
     def entities(self) -> SyncEntities:

@@ -269,7 +269,7 @@ class Queues:
         """
         if self.exchange.transactions and current(self.store) is not None:
             raise TransactionInvalid(
-                "entities and rules cannot be created, changed or deleted inside a transaction",
+                "entities and rules cannot be created, changed, purged or deleted inside a transaction",
                 "do it before the transaction or after it; send() creates a missing queue itself",
             )
         return self

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from unibus.cli.connection.bus_option import store_url
-from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.folders import check_can_write
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, flush, is_terminal, write_json
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import Json
 from unibus.cli.terminal.signals import stopping
 from unibus.counting import counted
 from unibus.errors import StoreUnavailable, UsageError
@@ -57,16 +58,16 @@ class CaptureOptions:
             show_default=DEFAULT_FOLDER,
         ),
     ] = None
-    rows: Annotated[int, typer.Option(min=1, help="Seal a segment at this number of events.")] = 1_000_000
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Seal a segment at this number of events.")] = 1_000_000
     bytes: Annotated[str, typer.Option(metavar="SIZE", help="Seal a segment at about this size.")] = "128MB"
-    every: Annotated[str, typer.Option(metavar="TIME", help="Seal a segment after this time.")] = "2s"
+    every: Annotated[str, typer.Option(metavar=METAVAR, help="Seal a segment after this time.")] = "2s"
     once: Annotated[bool, typer.Option("--once", help="Capture all existing events, then end.")] = False
-    keep: Annotated[str | None, typer.Option(metavar="TIME", help="Remove segments after this time; none: never.")] = (
+    keep: Annotated[str | None, typer.Option(metavar=METAVAR, help="Remove segments after this time; none: never.")] = (
         None
     )
     bodies: Annotated[bool | None, typer.Option(help="Whether to capture bodies.", show_default="yes")] = None
     bodies_keep: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Remove bodies after this time; none: never.")
+        str | None, typer.Option(metavar=METAVAR, help="Remove bodies after this time; none: never.")
     ] = None
     redact: Annotated[
         list[str] | None,
@@ -78,7 +79,7 @@ class CaptureOptions:
     cursor: Annotated[str, typer.Option(metavar="NAME", help="The name of the cursor in the store.")] = "capture"
     status: Annotated[bool, typer.Option("--status", help="Show the status of DIR: `--status [DIR] [URL]`.")] = False
     compact: Annotated[bool, typer.Option("--compact", help="Merge small segments: `--compact [DIR]`.")] = False
-    json: Annotated[bool, typer.Option("--json", help="Print the status as JSON, even on a terminal.")] = False
+    json: Json = False
     while_stdin: Annotated[bool, typer.Option("--while-stdin", hidden=True)] = False
 
 

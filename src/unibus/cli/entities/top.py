@@ -16,7 +16,7 @@ from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
 from unibus.cli.connection.entity_rows import TopRow
 from unibus.cli.connection.management import Watching
 from unibus.cli.entities.entities import NONE, age
-from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.keyboard import keyboard
 from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
 from unibus.counting import counted
@@ -45,7 +45,7 @@ _KEYS: Final = {order[0]: order for order in TopOrder}
 
 
 def top(
-    every: Annotated[str, typer.Option(metavar="TIME", help="The refresh interval, for example 500ms or 2s.")] = "1s",
+    every: Annotated[str, typer.Option(metavar=METAVAR, help="The refresh interval, for example 500ms or 2s.")] = "1s",
     once: Annotated[bool, typer.Option("--once", help="Show the figures once and end.")] = False,
     sort: Annotated[TopOrder, typer.Option(help="Which entities come first.")] = TopOrder.WAITING,
     url: Url = DEFAULT_STORE,
@@ -67,11 +67,7 @@ def top(
 
 
 def _interval(text: str) -> float:
-    milliseconds = text.strip().lower().removesuffix("ms")
-    if milliseconds != text.strip().lower() and milliseconds.isdecimal():
-        seconds = int(milliseconds) / 1_000
-    else:
-        seconds = seconds_of("--every", text)
+    seconds = seconds_of("--every", text)
     if seconds < EVERY_S_MIN:
         raise UsageError(f"--every {text} is too short", f"use at least {EVERY_S_MIN:g} s")
     return seconds

@@ -10,8 +10,10 @@ import typer
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
 from unibus.cli.connection.management import Asked
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write, write_json
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import Csv, Json, Limit, limit_of
 from unibus.counting import counted
 from unibus.errors import UsageError
 from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
@@ -35,12 +37,12 @@ def query(
         list[str] | None,
         typer.Option("--param", "-p", metavar="VALUE", help="The value of the next ? in it. May be repeated."),
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, with a header line.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines, also on a terminal.")] = False,
-    rows: Annotated[int, typer.Option(min=1, max=QUERY_ROWS_MAX, help="Maximum number of rows.")] = QUERY_ROWS_DEFAULT,
+    as_csv: Csv = False,
+    as_json: Json = False,
+    limit: Limit = str(QUERY_ROWS_DEFAULT),
     time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Stop the query after this time.")
-    ] = QUERY_TIME_S_DEFAULT,
+        str, typer.Option(metavar=METAVAR, help="Stop the query after this time.")
+    ] = f"{QUERY_TIME_S_DEFAULT:g}s",
     memory: Annotated[
         float, typer.Option(metavar="MB", help="Stop the query at this memory use.")
     ] = QUERY_MEMORY_MB_DEFAULT,
@@ -55,9 +57,11 @@ def query(
     """
     if as_csv and as_json:
         raise UsageError("--csv and --json exclude each other", "use one of them")
+    rows = limit_of(limit, most=QUERY_ROWS_MAX) or QUERY_ROWS_MAX
+    seconds = seconds_of("--time-limit", time_limit)
     text = sys.stdin.read() if sql == STDIN else sql
     with managed(url) as bus:
-        result = bus.query(Asked(text, parameters or [], rows, time_limit, memory))
+        result = bus.query(Asked(text, parameters or [], rows, seconds, memory))
     if as_csv:
         write_csv(result)
     elif as_json or not is_terminal():
@@ -71,7 +75,7 @@ def query(
 
 def _report(result: "QueryResult", rows: int) -> None:
     if result.truncated:
-        typer.echo(f"there are more than {counted(rows, 'row')}; --rows shows more", err=True)
+        typer.echo(f"there are more than {counted(rows, 'row')}; --limit shows more", err=True)
     else:
         aside(f"{counted(len(result), 'row')} in {result.seconds:.2f} s")
 

@@ -19,9 +19,11 @@ import typer
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found
 from unibus.cli.connection.management import BATCH, Management, Receiver, ReceiverSession, ShownMessage
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import ALL, LIMIT_METAVAR, LIMIT_NAMES, Follow, Raw, limit_of
 from unibus.cli.terminal.signals import until_signal
 from unibus.errors import BusError, EntityNotFound, SessionNotAllowed, SessionRequired, UsageError
 
@@ -34,13 +36,19 @@ Take: TypeAlias = Callable[[int, float | None], Awaitable[Sequence[ShownMessage]
 @dataclass(frozen=True)
 class ReceiveOptions:
     queue: Queue
-    count: Annotated[
-        int | None, typer.Option(min=0, show_default="1", help="Number of messages; 0 for all. No limit with --follow.")
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            *LIMIT_NAMES,
+            metavar=LIMIT_METAVAR,
+            show_default="1, all with --follow",
+            help="At most this number; all: no limit.",
+        ),
     ] = None
-    wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Wait this long for a message before ending.")
-    ] = 0.0
-    follow: Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C.")] = False
+    timeout: Annotated[
+        str, typer.Option(metavar=METAVAR, help="Wait at most this long for a message; 0 does not wait.")
+    ] = "0"
+    follow: Follow = False
     session: Annotated[
         str | None, typer.Option(metavar="ID|next", help="The messages of one session; next: of the next free session.")
     ] = None
@@ -49,7 +57,7 @@ class ReceiveOptions:
         bool, typer.Option("--delete", help="Remove messages before showing them: at most once, not at least once.")
     ] = False
     dead_letters: DeadLetters = False
-    raw: Annotated[bool, typer.Option("--raw", help="Print the bodies only.")] = False
+    raw: Raw = False
     url: Url = DEFAULT_STORE
 
 
@@ -99,9 +107,10 @@ class Reception:
         self._entity = entity_name(options.queue, options.dead_letters)
         self._lock = not options.delete
         self._view = MessageView(options.raw)
-        default = 0 if options.follow else 1
-        self._limit = (default if options.count is None else options.count) or NO_LIMIT
-        self._wait_s = None if options.follow else options.wait
+        default = ALL if options.follow else "1"
+        self._limit = limit_of(default if options.limit is None else options.limit) or NO_LIMIT
+        timeout_s = seconds_of("--timeout", options.timeout, zero=True)
+        self._wait_s = None if options.follow else timeout_s
 
     async def run(self) -> None:
         if self._options.session is None:

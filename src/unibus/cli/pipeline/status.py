@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from unibus.cli.pipeline.options import DEFAULT_LAKE, Json, LakeDir, extras, open_lake
+from unibus.cli.pipeline.options import DEFAULT_LAKE, LakeDir, extras, open_lake
 from unibus.cli.pipeline.sources import sources_that_open
 from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
+from unibus.cli.terminal.shared_options import Json
 
 if TYPE_CHECKING:
     from rich.console import Console
