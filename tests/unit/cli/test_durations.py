@@ -27,7 +27,10 @@ def test_a_time(text: str, seconds: float) -> None:
     assert seconds_of("--older-than", text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "2x", "h", "2h30", "-1", "0", "-5m", "nan", "inf", "1e300", "1_000", "PT", "P1Y", "p", "1ms2x", "٣s"])
+OTHERS = ("1e300", "1_000", "PT", "P1Y", "p", "1ms2x", "٣s")
+
+
+@pytest.mark.parametrize("text", ["", "2x", "h", "2h30", "-1", "0", "-5m", "nan", "inf", *OTHERS])
 def test_no_time(text: str) -> None:
     with pytest.raises(UsageError, match="--older-than"):
         seconds_of("--older-than", text)

@@ -91,7 +91,7 @@ def test_a_terminal_is_asked(shell: Any, terminal: Any) -> None:
         (("ordrs",), 3, "did you mean 'orders'?"),
         (("ordrs", "--to", "again", "--yes"), 3, "did you mean 'orders'?"),
         (("orders", "--to", "agin", "--yes"), 3, "did you mean 'again'?"),
-        (("orders", "--to", "again"), 2, "add --yes to send without asking"),
+        (("orders", "--to", "again"), 2, "add --yes to run without asking"),
         (("orders", "--after", "1", "--since", "1h"), 2, "--after and --since exclude each other"),
         (("orders", "--raw", "--to", "again"), 2, "use one of them"),
         (("orders", "--since", "soon"), 2, "--since"),

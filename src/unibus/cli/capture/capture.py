@@ -38,6 +38,7 @@ NICE: Final = 10
 """The bus goes first: a capture that falls behind catches up later, but a delayed bus delays its users."""
 
 NONE: Final = "none"
+_STATUS_HINT: Final = "the store comes first: `unibus capture --status [URL] [DIR]`"
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,15 @@ class CaptureOptions:
         str | None,
         typer.Argument(
             metavar="URL",
-            help="The store: a URL, or the path of a file. With --status or --compact: the directory.",
+            help="The store: a URL, or the path of a file. With --status: to show the lag; may be left out.",
             show_default="UNIBUS_URL",
         ),
     ] = None
     folder: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DIR]",
-            help="The directory for segments. With --status: the store, to show the lag.",
+            metavar="DIR",
+            help="The directory with the segments.",
             show_default=DEFAULT_FOLDER,
         ),
     ] = None
@@ -77,7 +78,9 @@ class CaptureOptions:
         ),
     ] = None
     cursor: Annotated[str, typer.Option(metavar="NAME", help="The name of the cursor in the store.")] = "capture"
-    status: Annotated[bool, typer.Option("--status", help="Show the status of DIR: `--status [DIR] [URL]`.")] = False
+    status: Annotated[bool, typer.Option("--status", help="Show the status of a capture: `--status [URL] [DIR]`.")] = (
+        False
+    )
     compact: Annotated[bool, typer.Option("--compact", help="Merge small segments: `--compact [DIR]`.")] = False
     json: Json = False
     while_stdin: Annotated[bool, typer.Option("--while-stdin", hidden=True)] = False
@@ -93,16 +96,35 @@ def capture(options: CaptureOptions) -> ExitCode:
     """
     check_extra()
     if options.status:
-        _show_status(_directory(options), options.folder, options.json)
+        url, folder = _status_arguments(options.where, options.folder)
+        _show_status(local_folder(folder, "a capture"), url, options.json)
     elif options.compact:
-        _compact(_directory(options), _rotation(options))
+        _compact(_compact_argument(options.where, options.folder), _rotation(options))
     else:
         _capture(options)
     return ExitCode.OK
 
 
-def _directory(options: CaptureOptions) -> str:
-    return local_folder(options.where or DEFAULT_FOLDER, "a capture")
+def _status_arguments(first: str | None, second: str | None) -> tuple[str | None, str]:
+    """The store, if one is given, and the directory: `[URL] [DIR]`, as without --status. One argument may be either."""
+    if second is None:
+        return (first, DEFAULT_FOLDER) if first and _is_store(first) else (None, first or DEFAULT_FOLDER)
+    if _is_store(second) and not (first and _is_store(first)):
+        raise UsageError(f"{second} is a store, not a capture directory", _STATUS_HINT)
+    return first, second
+
+
+def _compact_argument(first: str | None, second: str | None) -> str:
+    if second is not None:
+        raise UsageError("--compact takes one argument, the directory", "use `unibus capture --compact [DIR]`")
+    return local_folder(first or DEFAULT_FOLDER, "a capture")
+
+
+def _is_store(given: str) -> bool:
+    from unibus.stores.schemes import is_store_scheme
+
+    scheme, separator, _ = given.partition("://")
+    return is_store_scheme(scheme) if separator else Path(given).is_file()
 
 
 def check_extra() -> None:
@@ -207,11 +229,11 @@ def _check_not_foreign(folder: str) -> None:
 
 
 def _check_folder(folder: str) -> None:
-    """Raises StoreUnavailable for a file, which would be a store: --status and --compact take the directory first."""
+    """Raises StoreUnavailable for a file, which may be a store."""
     if Path(folder).is_file():
         raise StoreUnavailable(
             f"{folder} is a file, not a capture directory",
-            "name the directory first: `unibus capture --status DIR URL`",
+            "use `unibus capture --compact [DIR]`, or `--status [URL] [DIR]`",
         )
 
 

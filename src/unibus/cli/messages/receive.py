@@ -60,6 +60,13 @@ class ReceiveOptions:
     raw: Raw = False
     url: Url = DEFAULT_STORE
 
+    def bounds(self) -> tuple[int, float | None]:
+        """How many messages at most, and how long to wait for each; None: without limit."""
+        default = ALL if self.follow else "1"
+        limit = limit_of(default if self.limit is None else self.limit) or NO_LIMIT
+        timeout_s = seconds_of("--timeout", self.timeout, zero=True)
+        return limit, None if self.follow else timeout_s
+
 
 @with_options(ReceiveOptions)
 def receive(options: ReceiveOptions) -> ExitCode:
@@ -74,17 +81,18 @@ def receive(options: ReceiveOptions) -> ExitCode:
             "--keep with --follow would lock every message until the end",
             "leave one of them out; `unibus peek` shows messages without locking them",
         )
+    bounds = options.bounds()
     with managed(options.url) as bus:
-        shown = until_signal(_receive(options, bus))
+        shown = until_signal(_receive(options, bus, bounds))
     if not shown:
         aside(f"no messages to receive from {entity_name(options.queue, options.dead_letters)}")
     return ExitCode.OK if shown else ExitCode.NOTHING_MATCHED
 
 
-async def _receive(options: ReceiveOptions, bus: Management) -> int:
+async def _receive(options: ReceiveOptions, bus: Management, bounds: tuple[int, float | None]) -> int:
     try:
         async with bus.receiver() as receiver:
-            reception = Reception(receiver, options)
+            reception = Reception(receiver, options, *bounds)
             await reception.run()
             return reception.shown
     except EntityNotFound:
@@ -98,7 +106,7 @@ async def _receive(options: ReceiveOptions, bus: Management) -> int:
 class Reception:
     """One run of the command. `shown` counts the messages that were written."""
 
-    def __init__(self, receiver: Receiver, options: ReceiveOptions) -> None:
+    def __init__(self, receiver: Receiver, options: ReceiveOptions, limit: int, wait_s: float | None) -> None:
         from unibus.cli.terminal.message_view import MessageView
 
         self.shown = 0
@@ -107,10 +115,8 @@ class Reception:
         self._entity = entity_name(options.queue, options.dead_letters)
         self._lock = not options.delete
         self._view = MessageView(options.raw)
-        default = ALL if options.follow else "1"
-        self._limit = limit_of(default if options.limit is None else options.limit) or NO_LIMIT
-        timeout_s = seconds_of("--timeout", options.timeout, zero=True)
-        self._wait_s = None if options.follow else timeout_s
+        self._limit = limit
+        self._wait_s = wait_s
 
     async def run(self) -> None:
         if self._options.session is None:

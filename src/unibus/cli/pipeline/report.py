@@ -55,9 +55,9 @@ class Report(enum.StrEnum):
 @dataclass(frozen=True)
 class ReportOptions:
     what: Annotated[
-        Report | None,
+        Report,
         typer.Argument(metavar="WHAT", help="channels, latency, failures, stuck or consumers.", show_default=False),
-    ] = None
+    ]
     since: Annotated[
         str | None,
         typer.Option(
@@ -83,8 +83,6 @@ def report(options: ReportOptions) -> ExitCode:
     """
     from unibus.cli.pipeline.view import show
 
-    if options.what is None:
-        raise UsageError("no report is given", f"use one of {', '.join(Report)}")
     _not_both(options.as_json, options.as_csv)
     limit = limit_of(options.limit, most=ROWS_MAX) or ROWS_MAX
     since_us = None if options.since is None else round(moment_of("--since", options.since, zone=UTC).timestamp() * 1e6)

@@ -27,7 +27,10 @@ POLL_S: Final = 0.5
 @dataclass(frozen=True)
 class ServeOptions:
     port: Annotated[
-        int, typer.Option(min=1, max=65_535, help="The port of the Spark Connect server, on this machine only.")
+        int,
+        typer.Option(
+            min=1, max=65_535, metavar="PORT", help="The port of the Spark Connect server, on this machine only."
+        ),
     ] = PORT
     every: Annotated[
         str | None, typer.Option(metavar=METAVAR, help="Also bring the tables up to date at this interval: 10s.")
