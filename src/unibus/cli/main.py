@@ -99,7 +99,8 @@ class Shell(OnDemand):
         try:
             code = run()
         except typer.TyperException as error:
-            print_error(error.format_message(), _usage_hint(error))
+            # One line: typer lists the choices of an argument below each other.
+            print_error(" ".join(error.format_message().split()), _usage_hint(error))
             code = error.exit_code
         except typer.Abort as abort:
             # Ctrl-C at a prompt has the exit code of the signal; the answer "no" is an ordinary failure.

@@ -52,7 +52,7 @@ def test_a_short_option_has_one_meaning() -> None:
 
 @pytest.mark.parametrize("name", SAME_HELP)
 def test_an_option_of_several_commands_has_one_text(name: str) -> None:
-    texts = defaultdict(list)
+    texts: dict[str, list[str]] = defaultdict(list)
     for path, option in OPTIONS:
         if name in option.opts:
             texts[option.help].append(path)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from unibus.cli.terminal.table import (
     NAME_LEAST,
-    Kind,
+    CellKind,
     TableColumn,
     fitted,
     lines_of_row,
@@ -18,10 +18,10 @@ from unibus.cli.terminal.table import (
 )
 
 COLUMNS = (
-    TableColumn("name", Kind.NAME),
-    TableColumn("id", Kind.EXACT),
+    TableColumn("name", CellKind.NAME),
+    TableColumn("id", CellKind.EXACT),
     TableColumn("reason"),
-    TableColumn("active", Kind.FIGURE),
+    TableColumn("active", CellKind.FIGURE),
 )
 NAMES = ("orders-of-the-northern-region-eu/Subscriptions/high", "q")
 ROWS = [
@@ -66,7 +66,7 @@ def test_a_table_fits_its_width_and_blocks_replace_one_that_does_not(width: int,
 
 
 def test_two_names_that_would_look_the_same_are_shown_complete() -> None:
-    columns = (TableColumn("name", Kind.NAME), TableColumn("n", Kind.FIGURE))
+    columns = (TableColumn("name", CellKind.NAME), TableColumn("n", CellKind.FIGURE))
     alike = [[f"orders-of-the-{region}-region-of-europe", "1"] for region in ("northern", "southern")]
     for width in (26, 60):
         text = fitted(columns, alike, width).plain
@@ -75,7 +75,7 @@ def test_two_names_that_would_look_the_same_are_shown_complete() -> None:
 
 
 def test_a_style_and_data_that_would_control_the_terminal() -> None:
-    text = fitted([TableColumn("a"), TableColumn("b", Kind.FIGURE)], [["x\x1b[31m", Text("7", "bold red")]], 80)
+    text = fitted([TableColumn("a"), TableColumn("b", CellKind.FIGURE)], [["x\x1b[31m", Text("7", "bold red")]], 80)
     assert text.plain.splitlines()[2] == "x\\x1b[31m  7"
     assert any(span.style == "bold red" for span in text.spans)
 

@@ -314,10 +314,12 @@ def _report(progress: "CaptureProgress", folder: str) -> None:
 
 
 def _show_status(folder: str, url: str | None, as_json: bool) -> None:
+    from unibus.capture.manifest import load_about
     from unibus.capture.status import status_of
     from unibus.stores.schemes import open_history
 
     _check_folder(folder)
+    load_about(folder)  # Raises if it is no capture, before the store is opened.
     reader: HistoryReader | None = None
     with contextlib.ExitStack() as stack:
         if url is not None:

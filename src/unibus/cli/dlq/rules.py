@@ -17,7 +17,7 @@ from unibus.cli.dlq.options import BulkOptions, FilterOptions
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import flush, is_terminal, printable, write, write_json
 from unibus.cli.terminal.report import ExitCode
-from unibus.cli.terminal.table import Kind, TableColumn, print_table
+from unibus.cli.terminal.table import CellKind, TableColumn, print_table
 
 if TYPE_CHECKING:
     from unibus.bus.dead_letters.rules import RecoveryRule
@@ -93,11 +93,11 @@ def run(options: RulesRunOptions) -> ExitCode:
 
 
 def _table(found: "tuple[RecoveryRule, ...]", counts: Sequence[int] | None) -> None:
-    columns = [TableColumn("#", Kind.FIGURE), TableColumn("action"), TableColumn("when")]
+    columns = [TableColumn("#", CellKind.FIGURE), TableColumn("action"), TableColumn("when")]
     rows = [[str(number), _action(rule), _conditions(rule)] for number, rule in enumerate(found, 1)]
     rows.append(["", "manual_review", "no rule matches"])
     if counts is not None:
-        columns.append(TableColumn("messages", Kind.FIGURE))
+        columns.append(TableColumn("messages", CellKind.FIGURE))
         rows = [[*row, f"{count:,}"] for row, count in zip(rows, counts, strict=True)]
     print_table(columns, rows)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from unibus.cli.entities.entities import age
 from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
-from unibus.cli.terminal.table import Kind, TableColumn, print_table
+from unibus.cli.terminal.table import CellKind, TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -62,8 +62,8 @@ def show_groups(groups: "Sequence[DeadGroup]") -> None:
 
 
 def _show_messages(messages: "Sequence[DeadMessage]") -> None:
-    figures = [TableColumn(heading, Kind.FIGURE) for heading in ("#", "age", "tries", "retried")]
-    columns = [TableColumn("queue", Kind.NAME), *figures, TableColumn("reason"), TableColumn("id", Kind.EXACT)]
+    figures = [TableColumn(heading, CellKind.FIGURE) for heading in ("#", "age", "tries", "retried")]
+    columns = [TableColumn("queue", CellKind.NAME), *figures, TableColumn("reason"), TableColumn("id", CellKind.EXACT)]
     now_ns = time.time_ns()
     rows = []
     for each in messages:
@@ -74,10 +74,10 @@ def _show_messages(messages: "Sequence[DeadMessage]") -> None:
 
 
 def _show_counts(groups: "Sequence[DeadGroup]") -> None:
-    figures = [TableColumn(heading, Kind.FIGURE) for heading in ("messages", "oldest")]
+    figures = [TableColumn(heading, CellKind.FIGURE) for heading in ("messages", "oldest")]
     now_ns = time.time_ns()
     print_table(
-        [TableColumn("queue", Kind.NAME), TableColumn("reason"), *figures],
+        [TableColumn("queue", CellKind.NAME), TableColumn("reason"), *figures],
         [[_queue(each.entity), each.reason, f"{each.count:,}", age(now_ns - each.oldest_ns)] for each in groups],
     )
 

@@ -10,7 +10,7 @@ from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
 from unibus.cli.connection.entity_rows import DEAD_LETTERS
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
-from unibus.cli.terminal.table import Kind, TableColumn, print_table
+from unibus.cli.terminal.table import CellKind, TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 COUNTS: Final = {"active": "active", "locked": "locked", "scheduled": "sched", "deferred": "defer", "dead": "dead"}
 NONE: Final = "–"
 COLUMNS: Final = (
-    TableColumn("name", Kind.NAME),
-    TableColumn("kind", Kind.EXACT),
-    *[TableColumn(heading, Kind.FIGURE) for heading in (*COUNTS.values(), "size", "oldest")],
+    TableColumn("name", CellKind.NAME),
+    TableColumn("kind", CellKind.EXACT),
+    *[TableColumn(heading, CellKind.FIGURE) for heading in (*COUNTS.values(), "size", "oldest")],
 )
 
 

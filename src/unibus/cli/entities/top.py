@@ -19,7 +19,7 @@ from unibus.cli.entities.entities import NONE, age
 from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.keyboard import keyboard
 from unibus.cli.terminal.output import flush, is_terminal, write_json
-from unibus.cli.terminal.table import Cell, Kind, TableColumn, fitted, lines_of_row
+from unibus.cli.terminal.table import Cell, CellKind, TableColumn, fitted, lines_of_row
 from unibus.counting import counted
 from unibus.errors import UsageError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 EVERY_S_MIN: Final = 0.05
 HEADINGS: Final = ("waiting", "in flight", "later", "dead", "oldest", "in/s", "out/s")
 DEAD: Final = HEADINGS.index("dead")
-COLUMNS: Final = (TableColumn("name", Kind.NAME), *[TableColumn(each, Kind.FIGURE) for each in HEADINGS])
+COLUMNS: Final = (TableColumn("name", CellKind.NAME), *[TableColumn(each, CellKind.FIGURE) for each in HEADINGS])
 FRAME_LINES: Final = 4
 """Lines of the terminal that hold no row: the title, the headings, the rule below them, and the cursor."""
 

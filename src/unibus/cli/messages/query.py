@@ -14,7 +14,7 @@ from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write, write_json
 from unibus.cli.terminal.report import ExitCode
 from unibus.cli.terminal.shared_options import Csv, Json, Limit, limit_of
-from unibus.cli.terminal.table import Cell, Kind, TableColumn, print_table
+from unibus.cli.terminal.table import Cell, CellKind, TableColumn, print_table
 from unibus.counting import counted
 from unibus.errors import UsageError
 from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
@@ -97,7 +97,7 @@ def _show(result: "QueryResult") -> None:
     columns = []
     for place, name in enumerate(result.columns):
         numbers = all(isinstance(row[place], (int, float, type(None))) for row in result)
-        columns.append(TableColumn(printable(name), Kind.FIGURE if numbers else Kind.TEXT))
+        columns.append(TableColumn(printable(name), CellKind.FIGURE if numbers else CellKind.TEXT))
     print_table(columns, [[_cell(value) for value in row] for row in result])
 
 

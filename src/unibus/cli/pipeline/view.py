@@ -12,7 +12,7 @@ import typer
 
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write, write_json
 from unibus.cli.terminal.report import ExitCode
-from unibus.cli.terminal.table import Kind, TableColumn, fitted
+from unibus.cli.terminal.table import CellKind, TableColumn, fitted
 from unibus.counting import counted
 from unibus.errors import UsageError
 
@@ -100,12 +100,12 @@ def table(columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]", width:
     return fitted(headings, [[_styled(row[at], columns[at]) for at in places] for row in rows], width)
 
 
-def _kind(column: "Column") -> Kind:
+def _kind(column: "Column") -> CellKind:
     if column.kind in _NUMBERS:
-        return Kind.FIGURE
+        return CellKind.FIGURE
     if column.kind == "text":
-        return Kind.NAME if column.name in _NAMES else Kind.TEXT
-    return Kind.EXACT
+        return CellKind.NAME if column.name in _NAMES else CellKind.TEXT
+    return CellKind.EXACT
 
 
 def _has_any(rows: "Sequence[Sequence[Value]]", at: int, column: "Column") -> bool:

@@ -62,7 +62,7 @@ def _prepare_help(command: Any) -> None:
         _prepare_help(each)
 
 
-def _no_metavar(**context: object) -> str:
+def _no_metavar(param: Any, ctx: Any) -> str | None:
     return ""
 
 

@@ -32,12 +32,13 @@ def bar() -> Iterator[Report]:
 
 def run_in_batches(work: Callable[[Report], Answer], noun: str) -> Answer:
     """Runs `work` with a progress bar. Ctrl-C stops it between two batches; then this says how many are done."""
-    seen = [0, 0]
+    seen = (0, 0)
     try:
         with bar() as shown:
 
             def progress(done: int, total: int) -> None:
-                seen[:] = done, total
+                nonlocal seen
+                seen = done, total
                 shown(done, total)
 
             return work(progress)

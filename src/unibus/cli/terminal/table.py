@@ -32,7 +32,7 @@ INDENT: Final = 2
 Cell: TypeAlias = "str | Text"
 
 
-class Kind(enum.Enum):
+class CellKind(enum.Enum):
     NAME = "name"
     """Shortened in the middle."""
     TEXT = "text"
@@ -45,7 +45,7 @@ class Kind(enum.Enum):
 
 class TableColumn(NamedTuple):
     heading: str
-    kind: Kind = Kind.TEXT
+    kind: CellKind = CellKind.TEXT
 
 
 class Layout(NamedTuple):
@@ -88,7 +88,7 @@ def _layout(columns: Sequence[TableColumn], rows: Sequence[Sequence[Cell]], widt
     spare = width - sum(least) - gap * (len(columns) - 1)
     if spare < 0:
         return None
-    for kind in (Kind.NAME, Kind.TEXT):  # Names get the spare width first.
+    for kind in (CellKind.NAME, CellKind.TEXT):  # Names get the spare width first.
         for at, column in enumerate(columns):
             if column.kind is kind:
                 more = min(spare, full[at] - least[at])
@@ -106,9 +106,9 @@ def _full_width(column: TableColumn, cells: Sequence[Cell]) -> int:
 def _least_width(column: TableColumn, full: int, cells: Sequence[Cell]) -> int:
     from rich.cells import cell_len
 
-    if column.kind is Kind.NAME:
+    if column.kind is CellKind.NAME:
         return min(full, max(NAME_LEAST, cell_len(column.heading)))
-    if column.kind is not Kind.TEXT:
+    if column.kind is not CellKind.TEXT:
         return full
     words = (word for cell in cells for word in _plain(cell).split())
     return min(full, max([TEXT_LEAST, cell_len(column.heading), *map(cell_len, words)]))
@@ -117,7 +117,7 @@ def _least_width(column: TableColumn, full: int, cells: Sequence[Cell]) -> int:
 def _are_confused(columns: Sequence[TableColumn], rows: Sequence[Sequence[Cell]], layout: Layout) -> bool:
     """Whether two different names would look the same."""
     for at, column in enumerate(columns):
-        if column.kind is Kind.NAME:
+        if column.kind is CellKind.NAME:
             names = {_plain(row[at]) for row in rows}
             if len({shortened(name, layout.widths[at]) for name in names}) < len(names):
                 return True
@@ -153,18 +153,18 @@ def _append_line(shown: "Text", columns: Sequence[TableColumn], row: Sequence[Ce
             text = cells[at][number] if number < len(cells[at]) else ""
             blank = " " * (layout.widths[at] - cell_len(text))
             line.append(" " * (layout.gap if at else 0))
-            line.append(blank if column.kind is Kind.FIGURE else "")
+            line.append(blank if column.kind is CellKind.FIGURE else "")
             line.append(text, _style(row[at]))
-            line.append("" if column.kind is Kind.FIGURE else blank)
+            line.append("" if column.kind is CellKind.FIGURE else blank)
         line.rstrip()
         shown.append_text(line).append("\n")
 
 
 def _lines(column: TableColumn, cell: Cell, width: int) -> Iterator[str]:
     text = _plain(cell)
-    if column.kind is Kind.NAME:
+    if column.kind is CellKind.NAME:
         yield shortened(text, width)
-    elif column.kind is Kind.TEXT:
+    elif column.kind is CellKind.TEXT:
         yield from wrapped(text, width)
     else:
         yield text
