@@ -1,8 +1,14 @@
 # mypyc: compiled
 """The cursors of the virtual tables. SQLite calls Python for each row and each value, so this file is compiled.
 
+    Filter(plan, values) ──▶ choose segments ──▶ _find: the first row
+    Eof? ── no ──▶ Column(number) … ──▶ Next ──▶ _find: the next row that exists ──▶ Eof? …
+
 A million rows are a million calls of Next, Eof and Column each. The rule: nothing is computed for a row before SQLite
 reads the column, and a message is decoded only when a column needs its data.
+
+Methods and their order are those of SQLite's virtual tables (sqlite3_module); SQLite calls them in the thread that runs
+the query, without a lock of the store.
 """
 
 from typing import Final, final
@@ -94,6 +100,7 @@ class MessageCursor:
         self._decoded: StoredMessage | None = None
 
     def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
+        # A cursor is used again for each outer row of a join, with other values: everything is reset here.
         plan = self._plans[number]
         wanted = WantedMessages()
         for column, operator, value in plan.with_values(values):
@@ -110,6 +117,8 @@ class MessageCursor:
     def _chosen(self, wanted: WantedMessages, plan: QueryPlan) -> list[RowSegment]:
         chosen = self._held(wanted)
         if DELIVERED in wanted.statuses:
+            # History is in order of seq, not of channels. It is grouped in memory, which `_order` in tables.py has
+            # allowed only for a short history.
             if "channel" in plan.order and wanted.ids is None:
                 chosen.extend(self._source.delivered_by_channel())
             else:
@@ -122,6 +131,7 @@ class MessageCursor:
         statuses = wanted.statuses
         if not statuses or (len(statuses) == 1 and DELIVERED in statuses):
             return []
+        # By id: few messages, found by a scan or by the index of the source.
         if wanted.ids is None:
             return [each for each in self._source.segments(wanted.channel) if each.status in statuses]
         entries = [entry for each in sorted(wanted.ids) for entry in self._source.with_id(each)]
@@ -163,6 +173,7 @@ class MessageCursor:
                     self._event = event
                     return True
                 self._event_at += 1
+            # An empty page is the end, also when the guard has stopped the query.
             self._events = self._pages.next_page()
             self._event_at = 0
             if not self._events:
@@ -243,6 +254,7 @@ class MessageCursor:
 
     def _decode(self, entry: StoredMessage) -> Message | None:
         """Once per row."""
+        # By identity: SQLite may read several columns of a row, and each would decode it again.
         if self._decoded is not entry:
             data = self._bodies.of(self._entries, self._at)
             self._message = None if data is None else decode(data)
@@ -283,6 +295,7 @@ class MessageCursor:
     def Rowid(self) -> int:
         """The same number for the same message in every plan: SQLite uses it to remove duplicates of an OR."""
         if self._entry is not None:
+            # The list in `_entries` keeps the object alive, so no other object can get this number during the query.
             return id(self._entry)
         return 0 if self._event is None else -self._event.seq
 
@@ -311,6 +324,7 @@ class DeadLetterCursor:
         self._entries = []
         self._at = 0
         if wanted.statuses:
+            # A forwarded dead-lettered message is in an ordinary queue; only its header says that it is one.
             targets = self._source.dead_letter_targets()
             for segment in self._source.segments(wanted.channel):
                 if segment.status == FAILED or is_target(segment.channel, targets):
@@ -403,6 +417,7 @@ class EventCursor:
         for column, operator, value in self._plans[number].with_values(values):
             wanted.narrow(column, operator, value)
         store = self._source.store
+        # Nothing can match: history is not read at all.
         if wanted.empty or (wanted.kinds is not None and not wanted.kinds):
             self._pages = OnePage([])
         elif wanted.message_id is not None:
