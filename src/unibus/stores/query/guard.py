@@ -80,8 +80,9 @@ class Guard:
         return self.reason == ""
 
     def forgive(self) -> None:
-        """Continue: another query of the process may have used the memory."""
-        self.reason = ""
+        """Continue: another query of the process may have used the memory. A cancellation meanwhile stays."""
+        if self.reason == SIZE:
+            self.reason = ""
 
     def _taken(self) -> i64:
         now: i64 = self._used()
