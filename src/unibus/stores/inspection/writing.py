@@ -73,6 +73,7 @@ def write_jsonfile(folder: str, salvage: Salvage, files: StoreFiles) -> None:
         for part in _parts(salvage, files):
             snapshots.take(part)
         snapshots.finish(summary_of(salvage.state), instant_text(time.time_ns()))
+        # Last: a crash before this line leaves a store without cursors, which the caller does not use.
         readers = {each.name: CursorRecord(each.seq, each.missed) for each in files.readers()}
         if readers or salvage.history_from > 1:
             write_cursors(disk, folder, Cursors(oldest=salvage.history_from, readers=readers))
@@ -84,6 +85,7 @@ def write_jsonfile(folder: str, salvage: Salvage, files: StoreFiles) -> None:
 def _history(salvage: Salvage, files: StoreFiles) -> Iterator[tuple[int, list[Change]]]:
     """The groups after the last gap, in their repaired form."""
     for group in files.groups(salvage.history_from - 1):
+        # After `history_from` there is none; the check guards against a file that changes while it is read.
         if not group.problem:
             yield group.first, list(salvage.repaired.get(group.first, group.changes))
 
@@ -95,6 +97,7 @@ def _parts(salvage: Salvage, files: StoreFiles) -> Iterator[SnapshotSlice]:
     entries = [entry for each in entities for entry in each.entries.values() if entry not in salvage.unreadable]
     for start in range(0, len(entries), _MESSAGES_AT_ONCE):
         some = entries[start : start + _MESSAGES_AT_ONCE]
+        # `salvage.bodies` wins: it has the data of copies whose record does not lead to it.
         data = {**files.bodies([entry for entry in some if entry not in salvage.bodies]), **_known(salvage, some)}
         yield SnapshotSlice(
             entries=[(entry.entity.number, entry.sequence, entry.as_saved(), data[entry]) for entry in some],

@@ -105,6 +105,7 @@ class MessageCursor:
         wanted = WantedMessages()
         for column, operator, value in plan.with_values(values):
             wanted.narrow(column, operator, value)
+        # Kept for events of history, which `_find_event` compares itself: they are not grouped by channel.
         self._only = wanted.channel
         self._segments = self._chosen(wanted, plan)
         self._segment = 0
@@ -119,11 +120,13 @@ class MessageCursor:
         if DELIVERED in wanted.statuses:
             # History is in order of seq, not of channels. It is grouped in memory, which `_order` in tables.py has
             # allowed only for a short history.
-            if "channel" in plan.order and wanted.ids is None:
-                chosen.extend(self._source.delivered_by_channel())
+            if "channel" in plan.order:
+                chosen.extend(self._source.delivered_by_channel(wanted.ids))
             else:
                 chosen.append(delivered_segment("", self._source.delivered(wanted.ids)))
         if plan.order:
+            # Stable, and within a segment all values of the order are equal: the rows come in the order that SQLite was
+            # promised.
             chosen.sort(key=lambda each: each.key(plan.order), reverse=plan.descending)
         return chosen
 
@@ -134,6 +137,7 @@ class MessageCursor:
         # By id: few messages, found by a scan or by the index of the source.
         if wanted.ids is None:
             return [each for each in self._source.segments(wanted.channel) if each.status in statuses]
+        # Sorted: an IN is a set, and the order of rows must not depend on hashes.
         entries = [entry for each in sorted(wanted.ids) for entry in self._source.with_id(each)]
         return [each for each in self._source.split(entries) if each.status in statuses]
 
@@ -162,6 +166,7 @@ class MessageCursor:
                 return
             if self._segment >= len(self._segments):
                 return
+            # Opened when it is reached: a LIMIT may end the query before.
             self._open(self._segments[self._segment])
             self._segment += 1
 
@@ -193,6 +198,7 @@ class MessageCursor:
         entry = self._entry
         if entry is None:
             return self._column_of_event(number)
+        # The columns of WHERE, GROUP BY and ORDER BY first: they are read for every row.
         if number == CHANNEL:
             return self._channel
         if number == STATUS:
@@ -226,9 +232,11 @@ class MessageCursor:
         return who.session_id if number == SESSION else who.trace_id
 
     def _column_of_body(self, entry: StoredMessage, number: i64) -> object:
+        # SQLite asks for column -1 where the query names the rowid.
         if number < 0:
             return self.Rowid()
         message = self._decode(entry)
+        # Removed since this row was found: its data is gone, and the row shows NULL for it.
         if message is None:
             return None
         if number == PAYLOAD:

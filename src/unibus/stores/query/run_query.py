@@ -127,6 +127,7 @@ def hint_for(text: str) -> str:
         "table": list(TABLES),
         "function": sorted(FUNCTIONS),
     }
+    # Over all tables: SQLite's text does not say which table the column was looked for in.
     near = difflib.get_close_matches(name.lower(), known[kind], 1)
     if near:
         return f"did you mean {near[0]}?"

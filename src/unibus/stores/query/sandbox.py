@@ -136,6 +136,7 @@ class Sandbox:
         # SQLite would end the text there and ignore the rest, which could hide a second statement.
         if "\0" in sql:
             raise QueryInvalid("the query has a zero byte in it")
+        # Before SQLite sees the text: the authorizer needs the factor at its first call.
         self._growth = growth_of(sql)
         self.guard.mark()
         looks: list[SandboxStatement] = []
@@ -176,6 +177,7 @@ class Sandbox:
         rows: list[tuple[Value, ...]] = []
         cursor = self._connection.cursor()
         try:
+            # Row by row: the guard counts what is kept here before the next one is made.
             for row in cursor.execute(statement.text, parameters):
                 # One row more than the limit was made: that proves that there are more.
                 if len(rows) >= rows_max:

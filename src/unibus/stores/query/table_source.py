@@ -197,6 +197,7 @@ class TableSource:
     # Delivered messages
 
     def delivered(self, ids: Collection[str] | None) -> Pages:
+        """The delivered messages with these ids, or all of them."""
         if ids is None:
             return HistoryPages(self.store, self.guard, 0, None, (COMPLETED,))
         return OnePage([event for each in sorted(ids) for event in self.events_of(each) if event.kind == COMPLETED])
@@ -224,10 +225,10 @@ class TableSource:
                 if event.message_id is not None:
                     index.setdefault(event.message_id, []).append(event)
 
-    def delivered_by_channel(self) -> list[RowSegment]:
-        """All delivered messages at once, for a query that orders by channel."""
+    def delivered_by_channel(self, ids: Collection[str] | None) -> list[RowSegment]:
+        """The same at once, for a query that orders by channel."""
         by_channel: dict[str, list[Event]] = {}
-        pages = HistoryPages(self.store, self.guard, 0, None, (COMPLETED,))
+        pages = self.delivered(ids)
         while True:
             page = pages.next_page()
             if not page:
