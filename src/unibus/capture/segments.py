@@ -74,9 +74,12 @@ class SegmentWriter:
         self._owner: Owner | None = None
         if files is None:
             make_folder(folder)
+            # Before anything is read: two writers would append to one manifest. The simulated disk of tests has one
+            # writer.
             self._owner = _lock(folder)
         try:
             self._lines = ManifestWriter(self._begin(domain, store), self._files)
+            # What a crash has left: segments that were renamed, but not named by the manifest, and temporary files.
             self.sweep()
         except BaseException:
             self.close()
@@ -86,6 +89,7 @@ class SegmentWriter:
         for name in (SEGMENTS, BODIES):
             self._files.make_folder(f"{self.folder}/{name}")
         if self._files.size(f"{self.folder}/capture.json") < 0:
+            # A new capture.json would let another store continue this manifest.
             if self._files.size(f"{self.folder}/manifest.jsonl") > 0:
                 raise CaptureDamaged(f"{self.folder} has a manifest, but no capture.json", "restore it from a backup")
             made_us = time.time_ns() // 1_000
@@ -119,8 +123,10 @@ class SegmentWriter:
         last = table["seq"][-1].as_py() if last is None else last
         for rows in (table, bodies):
             if rows is not None and rows.num_rows:
+                # Before the file is written: the manifest must never name a segment whose rows contradict its range.
                 _check_order(rows["seq"], first, last)
         segment = self._seal(first, last, table, bodies)
+        # The commit point. Before it the file is garbage, after it the rows are captured.
         self._lines.append(segment)
         return segment
 
@@ -131,6 +137,7 @@ class SegmentWriter:
         kept: BodiesFile | None = None
         bodies = [each.bodies for each in gone if each.bodies is not None]
         if bodies:
+            # Bodies first: a segment line names both files, so both have to be durable before it.
             file = file_of(BODIES, first, last)
             size, crc = self._put(file, self._joined(bodies, schema.BODIES, _FEW_BODY_VALUES))
             kept = BodiesFile(file, sum(each.rows for each in bodies), size, crc)
@@ -153,11 +160,13 @@ class SegmentWriter:
         return segment
 
     def _joined(self, parts: Sequence[Segment | BodiesFile], wanted: pa.Schema, few_values: tuple[str, ...]) -> bytes:
+        # Lazily: one row group in memory at a time, besides the compressed result.
         groups = _gathered(self._row_groups(parts, wanted))
         return parquet_of(groups, wanted, sum(each.rows for each in parts), few_values)
 
     def _row_groups(self, parts: Sequence[Segment | BodiesFile], wanted: pa.Schema) -> Iterator[pa.Table]:
         for each in parts:
+            # Verified before it is copied: damage must not get a new and valid checksum.
             file = _checked(self.folder, each, wanted, self._files)
             for number in range(file.num_row_groups):
                 yield _with_all(file.read_row_group(number), wanted)
@@ -216,6 +225,8 @@ class SegmentWriter:
         for folder in (SEGMENTS, BODIES):
             for name in self._files.list(f"{self.folder}/{folder}"):
                 file = f"{folder}/{name}"
+                # A file that the manifest never named is deleted at once: no reader can know it. One that was replaced
+                # waits.
                 if file not in named and manifest.removed.get(file, 0) <= before_us:
                     self._files.remove(f"{self.folder}/{file}")
                     gone.append(file)
@@ -334,6 +345,7 @@ def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, file
             f"{os.path.join(folder, written.file)} cannot be read now: {error.strerror}",
             "make the file readable and try again; nothing was changed",
         ) from error
+    # The checksum is over the whole file and kept outside of it, in the manifest: a swapped file is found, too.
     if len(data) != written.bytes:
         raise _wrong(written, "size", f"{len(data)} bytes, {written.bytes} were written")
     if zlib.crc32(data) != written.crc32:
@@ -372,6 +384,8 @@ def batches(
         read = [name for name in dict.fromkeys((*names, "seq")) if name in there]
         for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=read):
             seqs = batch["seq"]
+            # Rows are in order, so the two ends decide. Most batches lie within the range and are passed on without a
+            # copy.
             if seqs[0].as_py() < first or seqs[-1].as_py() > last:
                 batch = batch.filter(pc.and_(pc.greater_equal(seqs, first), pc.less_equal(seqs, last)))
             if batch.num_rows:

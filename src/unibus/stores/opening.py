@@ -62,6 +62,7 @@ def open_store(url: str, clock: Clock, timers: Timers) -> Store:
 
 def _open_embedded(url: str, row: StoreScheme, clock: Clock, timers: Timers) -> EmbeddedStore:
     path = path_in(url, row)
+    # All options are checked before `row.journal` creates a file or takes a lock.
     chosen = _Chosen(url, _options(split_url(url).query), row)
     with _opening(path):
         return _embedded(row.journal(path, chosen.journal), chosen, clock, timers)
@@ -112,6 +113,8 @@ def _embedded(journal: Journal, chosen: _Chosen, clock: Clock, timers: Timers) -
         )
     except BaseException:
         try:
+            # Recovery has failed, or an option does not fit: release the owner's lock, or the next try in this process
+            # would be refused.
             journal.close()
         except BusError as error:
             log.warning("closing %s after an error: %s", journal.url, error)  # The first error is the one to raise.

@@ -25,6 +25,7 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 
 def send_of(message: Message, entity: str) -> Send:
     """The command that stores a message. Raises for a message that no store could store."""
+    # Encoded before the store's lock is taken: the decision only stores the bytes.
     data = encode_quick(message)
     if data is None:
         message = exact_message(message)  # The journal also writes some of its texts in fields of their own.

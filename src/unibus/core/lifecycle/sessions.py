@@ -26,6 +26,7 @@ def accept(
     if session_id is None:
         if not entity.ready:
             return None
+        # The one that became ready first: a dict keeps the order of insertion, so no session starves.
         session_id = next(iter(entity.ready))
     else:
         session_id = plain_text("a session id", session_id)
@@ -46,6 +47,7 @@ def accept(
         # receiver must not pass to the new one.
         session_over(state, found, "lock_expired", now_ns)
     until_ns = now_ns + entity.settings.lock_ns
+    # The session may have no messages yet: a receiver may wait for its first one.
     record(state, SessionTaken(now_ns, entity.number, entity.sequence, session_id, token, until_ns, consumer))
     return entity.sessions[session_id]
 
@@ -97,6 +99,8 @@ def session_over(state: StoreState, session: Session, reason: str, now_ns: i64) 
     entity = session.entity
     if reason == "lock_expired":
         entity.locks_expired += len(session.locked)  # Its messages have no separate locks.
+    # Messages first, then the session: when it is offered again, all of its messages are in the ready queue at their
+    # positions. A receiver that is woken in between cannot exist, because wake-ups come after the decision.
     for entry in list(session.locked.values()):
         requeue(state, entry, f"session_{reason}", 0, entry.overlay, now_ns)
     record(state, SessionLeft(now_ns, entity.number, entity.sequence, session.id, reason))

@@ -43,10 +43,13 @@ class JsonFiles:
             JsonLoading(self._files, self._folder, self._state, self._snapshots, self._log).load_snapshot(state)
         except OSError as error:
             raise unavailable(self._folder, error) from error
+        # `bodies` reads from the files of the snapshot, and finds them by this list.
         self._snapshots.listed = {listed.file: listed for listed in self._state.files}
         return self._state.covers, self._state.overlap
 
     def groups(self, after: int) -> Iterator[LoggedGroup]:
+        # Problems are held back until a valid group follows: only then is it known whether they are before `after`,
+        # where the snapshot has everything, or after it.
         problems: list[LoggedGroup] = []
         for segment in self._log.segments:
             is_last = segment is self._log.segments[-1]
@@ -71,6 +74,8 @@ class JsonFiles:
         skip_to = 0
         for number, (offset, text) in enumerate(lines_of(data, 0), 1):
             line = self._line(segment, number, text)
+            # A wrong line may have been any line of a group, so the lines before it that wait for the end of their
+            # group are dropped with it.
             if line is None:
                 broken, broken_end = broken or number, offset + len(text) + 1
                 pending = []
@@ -88,6 +93,7 @@ class JsonFiles:
             if line.seq == line.group:
                 yield LoggedGroup(pending[0].seq, line.seq, [each.change for each in pending])
                 pending = []
+        # In the last segment this is a torn end, which a crash leaves and recovery ignores, too.
         if (broken or pending) and not is_last:
             yield LoggedGroup(0, 0, [], f"{segment.path}: its end is not what was written")
 

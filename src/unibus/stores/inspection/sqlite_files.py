@@ -33,6 +33,8 @@ class SqliteFiles:
         self.url = url
         self.reached = 0
         self._path = path
+        # An immutable file is read without any lock and without a -shm beside it, but SQLite then ignores a write-ahead
+        # log. So only a store without an owner and without a log is read this way.
         has_wal = os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
         self._connection = open_read_only(path, immutable=not is_owned and not has_wal)
         try:
@@ -57,6 +59,8 @@ class SqliteFiles:
     def groups(self, after: int) -> Iterator[LoggedGroup]:
         begin, last = self._begin(after), after
         while True:
+            # In order of the primary key. A damaged page ends the statement with an error; it is started again after
+            # it.
             rows = self._connection.execute(_ROWS, (begin,))
             try:
                 for first, last, crc, records in rows:
@@ -64,6 +68,7 @@ class SqliteFiles:
                         yield self._group(after, first, last, crc, records)
                 return
             except _UNREADABLE as error:
+                # The number of lost groups is unknown: the page that has it is the damaged one.
                 yield LoggedGroup(0, 0, [], f"the log cannot be read after change {last}: {error}")
             begin = self._next_readable(last + 1)
             if begin == _SEQ_MAX:
@@ -79,6 +84,8 @@ class SqliteFiles:
     def _next_readable(self, seq: int) -> int:
         """The first group after a page that cannot be read: doubling steps until one can be read, then a binary
         search."""
+        # Every seq on the damaged page fails in the same way, and a page has an unknown number of them: doubling
+        # reaches the next page in few steps.
         step = 1
         while seq + step < _SEQ_MAX and not self._is_readable(seq + step):
             step *= 2
@@ -98,6 +105,8 @@ class SqliteFiles:
 
     def _is_readable(self, seq: int) -> bool:
         try:
+            # The first row at or after `seq`: reading it touches the inner pages and the leaf, but not the rest of the
+            # log.
             self._connection.execute(f"{_ROWS} LIMIT 1", (seq,)).fetchall()
         except _UNREADABLE:
             return False
@@ -109,6 +118,7 @@ class SqliteFiles:
         except (StoreDamaged, TypeError):
             what = f"change {first} is" if first == last else f"changes {first} to {last} are"
             return LoggedGroup(first, last, [], f"{what} not what was written")
+        # The group may begin before the snapshot ends: these changes are in the snapshot.
         skipped = max(0, after + 1 - first)
         return LoggedGroup(first + skipped, last, changes[skipped:])
 

@@ -1,4 +1,11 @@
-"""One query from its text to its rows, for threads and for event loops."""
+"""One query from its text to its rows, for threads and for event loops.
+
+    text ──▶ look_at: SQLite compiles it, the authorizer rejects what is not allowed
+         ──▶ run: EXPLAIN bounds the length of a value ──▶ rows, with the guard called every few steps ──▶ QueryResult
+
+Each query has its own SQLite, so queries of several threads do not share a connection. An error of the text is
+QueryInvalid, and a limit that was reached is QueryStopped.
+"""
 
 import asyncio
 import difflib
@@ -41,6 +48,7 @@ class Query:
             raise QueryInvalid(f"a query is text, not {type(sql).__name__}")
         self._store = store
         self._sql = sql
+        # Checked when the query is created, in the caller's thread: a mistake is an error of the call, not of the run.
         self._parameters = checked_parameters(parameters)
         self._rows_max = int(_positive("rows_max", rows_max))
         if self._rows_max > QUERY_ROWS_MAX:
@@ -60,6 +68,7 @@ class Query:
         except apsw.Error as error:
             raise self._translated(error, sandbox) from error
         finally:
+            # Also after an error: a virtual table refers to the store, and the connection must not keep it alive.
             sandbox.close()
         return QueryResult(statement.columns, rows, truncated, self.guard.seconds())
 
@@ -70,6 +79,8 @@ class Query:
             try:
                 return sandbox.look_at(self._sql, self._parameters)
             except apsw.AuthError:
+                # Memory is counted for the whole process. A journal that allocates meanwhile looks like growth of this
+                # query.
                 if self.guard.reason != SIZE:
                     raise
                 self.guard.forgive()
@@ -80,10 +91,12 @@ class Query:
         try:
             return await asyncio.to_thread(self.run)
         except asyncio.CancelledError:
+            # The thread cannot be interrupted: it ends by itself at its next tick.
             self.cancel()
             raise
 
     def _translated(self, error: apsw.Error, sandbox: Sandbox) -> BusError:
+        # First: SQLite reports a stopped query as "interrupted" or, while it compiles, as not authorized.
         if self.guard.reason:
             return stopped(self.guard.reason)
         if sandbox.denied:
@@ -114,6 +127,7 @@ def hint_for(text: str) -> str:
         "table": list(TABLES),
         "function": sorted(FUNCTIONS),
     }
+    # Over all tables: SQLite's text does not say which table the column was looked for in.
     near = difflib.get_close_matches(name.lower(), known[kind], 1)
     if near:
         return f"did you mean {near[0]}?"
