@@ -7,6 +7,8 @@ import pytest
 from tests.unit.bus.probes import Collector, HandClock, eager_switching, event_wait
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.settings import ChannelConfig
+from unibus.bus.subscriptions.kept import ROUNDS_MAX
+from unibus.core.envelope.message import Message
 from unibus.errors import BusError, ChannelExists, ChannelNotFound, QueueFull, RateLimited
 from unibus.limits import IMPLICIT_CHANNELS_MAX
 
@@ -61,6 +63,56 @@ def test_kept_messages_reach_a_pattern_subscriber_too(sync_bus: SyncMessageBus) 
     sync_bus.subscribe("a.", got, match="prefix")
     sync_bus.publish("a.b", 2)
     assert got.wait(2) == [1, 2]
+
+
+@pytest.mark.parametrize("pattern", ["a.b", "a.*"])
+def test_the_filter_of_the_first_group_chooses_among_kept_messages(sync_bus: SyncMessageBus, pattern: str) -> None:
+    sync_bus.create_channel("a.b")
+    for number in range(6):
+        sync_bus.publish("a.b", number)
+    got = Collector()
+    sync_bus.subscribe(pattern, got, filter=lambda message: message.body % 2 == 0)
+    sync_bus.publish("a.b", 7)
+    sync_bus.publish("a.b", 8)
+    assert sync_bus.drain(10)
+    assert got.bodies == [0, 2, 4, 8]
+    assert sync_bus.queue_size("a.b") == 0
+
+
+def test_a_filter_that_raises_for_a_kept_message_is_counted(sync_bus: SyncMessageBus) -> None:
+    sync_bus.create_channel("c")
+    for body in ({"n": 1}, "text", {"n": 3}):
+        sync_bus.publish("c", body)
+    got = Collector()
+    sync_bus.subscribe("c", got, filter=lambda message: message.body["n"] > 0)
+    assert sync_bus.drain(10)
+    assert got.bodies == [{"n": 1}, {"n": 3}]
+    assert sync_bus.snapshot("c").channels[0].errors == 1
+
+
+@pytest.mark.parametrize("publishes", [3, 3 * ROUNDS_MAX])
+def test_a_filter_that_waits_for_another_publisher_sees_all_kept_messages(
+    sync_bus: SyncMessageBus, publishes: int
+) -> None:
+    # The filter runs without the lock of the bus while a message that was not asked for can be published.
+    sync_bus.create_channel("c", max_queue_size=0)
+    sync_bus.publish("c", 0)
+    got = Collector()
+
+    def accepts(message: Message) -> bool:
+        number = message.body
+        if number < publishes:
+            publisher = threading.Thread(target=sync_bus.publish, args=("c", number + 1))
+            if number < ROUNDS_MAX - 2:
+                publisher.start()
+                publisher.join()
+            else:  # In the last round the filter may run under the lock: then only its own thread can publish.
+                sync_bus.publish("c", number + 1)
+        return bool(number % 2)
+
+    sync_bus.subscribe("c", got, filter=accepts)
+    assert sync_bus.drain(10)
+    assert got.bodies == [number for number in range(publishes + 1) if number % 2]
 
 
 def test_order_holds_while_a_first_subscriber_comes_between_publishes() -> None:

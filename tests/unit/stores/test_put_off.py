@@ -18,10 +18,12 @@ from unibus.stores.files.reserve import Reserve
 from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.jsonfile.snapshot import PART
 from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.journal import SnapshotSlice
 from unibus.stores.sqlite import trace_index
 from unibus.stores.sqlite.file import SqliteTransaction, open_file
 from unibus.stores.sqlite.index import SqliteIndex
+from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.clock.virtual_clock import VirtualClock
 
 MINUTE_S = PUT_OFF_NS / 1e9
@@ -77,6 +79,27 @@ def test_rows_that_a_reader_waits_for_stay_when_their_piece_is_tried_again() -> 
     later = pieces.next(12)
     assert later is not None
     assert later.gone == [(1, 2)]
+
+
+# A sync with it
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_sync_takes_place_although_the_slice_with_it_is_put_off(tmp_path: Path, alone: bool) -> None:
+    """Only a write is synced. With `alone` an earlier commit has tried the slice, and had no change to write."""
+    clock, reserve = VirtualClock(), Reserve(str(tmp_path / "reserve"), 1_000_000)
+    journal = SqliteJournal(str(tmp_path / "bus.db"), reserve=reserve)
+    store = EmbeddedStore(journal, clock, clock.timers(lambda: True))
+    store.apply([Declare("a", QUEUE, {})], Durability.D1).wait(10)
+    reserve.enter()
+    with store._lock:
+        store._snapshot.every = 1
+    if alone:
+        store._committer.commit()
+    rows = journal._connection.total_changes()
+    store._committer.sync()
+    assert journal._connection.total_changes() > rows, "nothing was written, so the declaration is not synced"
+    store.close()
 
 
 # A block of the index

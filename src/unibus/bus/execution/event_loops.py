@@ -63,6 +63,8 @@ class LoopExecutor(HandlerExecutor):
         report: Callable[[BaseException], None],
         owned: bool,
     ) -> None:
+        # Only the loop's thread changes the slots and their counts, so they need no lock; other threads read them. One
+        # exception: `abandon` runs in any thread, after the loop is closed and its thread changes nothing any more.
         self.loop = loop
         self.busy: i64 = 0  # Slots that are not parked.
         self._owned = owned  # The bus's own loop: it must survive everything that a handler raises.
@@ -77,10 +79,13 @@ class LoopExecutor(HandlerExecutor):
     def launch(self, consumer: Consumer) -> bool:
         if self._delivery.paused:
             return self._give_up(consumer)
+        # A closed loop runs no handler again. Its slots are given up and its consumers marked, so that the caller
+        # (False) wakes a consumer that can run; the messages of a group without one go back to their owner.
         if self.loop.is_closed():
             consumer.group.give_up(consumer)
             self.mark_unrunnable(consumer)
             return False
+        # On the loop's own thread no call through its queue is needed. `_ident` is 0 until `start` has run there once.
         if get_ident() == self._ident:
             self.start(consumer)
         else:
@@ -111,6 +116,8 @@ class LoopExecutor(HandlerExecutor):
 
     def _dropped(self, consumer: Consumer) -> None:
         """The loop was closed with a call of `start` in its queue."""
+        # Runs in a finalizer, in whatever thread destroys the call. The message itself was never popped: it waits in
+        # the group, and only the claim has to be returned.
         consumer.group.give_up(consumer)
         if self.loop.is_closed():
             self.mark_unrunnable(consumer)
@@ -124,10 +131,14 @@ class LoopExecutor(HandlerExecutor):
 
     def abandon(self) -> None:
         """End the slots of a closed loop, which resumes none of its tasks: requeues their messages."""
+        # Several threads may find the loop closed at once. The swap under LOCK gives each slot to one of them, so that
+        # no coroutine is closed twice.
         with LOCK:
             slots = [slot for slots in self._slots.values() for slot in slots]
             self._slots.clear()
             self._parked.clear()
+        # First mark all, then close: a closed slot wakes its group, and must not claim a slot of this closed loop
+        # again.
         for slot in slots:
             slot.consumer.group.mark_unrunnable(self)
         for slot in slots:
@@ -166,6 +177,8 @@ class LoopExecutor(HandlerExecutor):
 
         A handler that cancels its own subscription finishes.
         """
+        # Removed from the tables before the cancellation takes effect: a `start` in between must not revive a parked
+        # task that is about to end. `_end` returns the slots' share of the counts when each task has ended.
         self._parked.pop(consumer.id, None)
         return self._cancelled(self._slots.pop(consumer.id, []))
 
@@ -192,12 +205,16 @@ class LoopExecutor(HandlerExecutor):
         while parked:
             slot = parked.pop()
             if slot.parked is not None and not slot.parked.done():  # A done future: the parked task was cancelled.
+                # Claimed before it is resumed: if the task is cancelled before it runs, `_end` sees the claim and gives
+                # it up.
                 slot.claimed = True
                 slot.parked.set_result(None)
                 return
         if self._is_ending():
             self.loop.call_later(ENDING_S, LoopCall(consumer, self.start, self._dropped))
             return
+        # The done callback, not a `finally` in the coroutine, is the last guard: a task that is cancelled before its
+        # first step never enters the coroutine.
         slot = Slot(consumer)
         task = self.loop.create_task(self._slot(slot), name=f"unibus-slot-{consumer.id}")
         slot.task = task
@@ -214,6 +231,8 @@ class LoopExecutor(HandlerExecutor):
         shape = consumer.shape
         left: i64 = QUANTUM
         task = asyncio.current_task()
+        # In the context of this task only, and inherited by tasks that the handler starts: they count as its handler,
+        # too.
         INSIDE.set(consumer)
         SLOT.set(task)
         self._begin(slot)
@@ -221,6 +240,8 @@ class LoopExecutor(HandlerExecutor):
             while not self._delivery.paused:
                 message = group.next_for(consumer)
                 if message is None:
+                    # next_for has made the slot idle in the group's counts. No await before the park: a `start` that
+                    # waits in the loop's queue runs after it, and finds the task in `_parked`.
                     slot.claimed = slot.running = False
                     self.busy -= 1
                     self._outcomes.on_idle(group)
@@ -229,6 +250,7 @@ class LoopExecutor(HandlerExecutor):
                     await self._park(slot)
                     self._begin(slot)
                     continue
+                # The pop has freed a place: wake a blocked publisher before the handler, which may take long.
                 if group.has_blocked():
                     wake_blocked(group)
                 if not self._delivery.prepare(consumer, message):
@@ -243,6 +265,8 @@ class LoopExecutor(HandlerExecutor):
                     self._failed(consumer, message, error)
                 else:
                     group.acked(self._delivery.metrics_of(consumer, message))
+                # Handlers that never suspend would keep the loop for as long as messages come. The quantum lets other
+                # tasks run.
                 left -= 1
                 if left == 0:
                     left = QUANTUM
@@ -270,6 +294,8 @@ class LoopExecutor(HandlerExecutor):
                 slots.remove(slot)
                 if not slots:
                     del slots_by_id[consumer.id]  # Nothing else would remove the entry of a cancelled consumer.
+        # Each flag is reset before its count is returned: `_slot` and the done callback both call this, and the second
+        # call finds nothing left to return.
         if slot.running:
             slot.running = False
             self.busy -= 1
@@ -295,8 +321,12 @@ class LoopExecutor(HandlerExecutor):
             # The slot itself is being cancelled, the handler has not failed: requeue the message, it must not be lost.
             consumer.group.restore(message)
             raise error
+        # Also for SystemExit and KeyboardInterrupt: the message becomes a retry or is dead-lettered before the slot
+        # ends.
         self._outcomes.failed(consumer, message, error)
         if not isinstance(error, (Exception, asyncio.CancelledError)):
+            # On a loop of the user the exception ends the loop, as it does in any other task. The bus's own loop serves
+            # other handlers, and no caller would see the exception: it is logged.
             if not self._owned:
                 raise error
             self._report(error)

@@ -62,6 +62,7 @@ class HandlerExecutors:
         self.pool = WorkerPool(delivery, worker_count, report)
         self.home: asyncio.AbstractEventLoop | None = None
         self.adopts_loops = True  # False for SyncMessageBus: its callers block their loop, so it needs one of its own.
+        # `home`, `_executors` and `_loop_thread` change under LOCK; other threads iterate over copies.
         self._delivery = delivery
         self._executors: dict[asyncio.AbstractEventLoop, LoopExecutor] = {}
         self._loop_thread: LoopThread | None = None
@@ -84,6 +85,8 @@ class HandlerExecutors:
         Each loop calls `ended` on its own thread when its slots have ended; a loop that does not run may never do so.
         """
         notified: list[asyncio.AbstractEventLoop] = []
+        # Tasks may only be cancelled on their loop's thread, hence the call through the loop's queue. A loop that is
+        # stopped and not closed keeps the call until it runs again; the closing thread does not wait for such a loop.
         for loop, executor in list(self._executors.items()):
             try:
                 loop.call_soon_threadsafe(_end_slots, executor, spared, ended)
@@ -109,6 +112,8 @@ class HandlerExecutors:
 
     def recover(self) -> None:
         """Before a wait for handlers: requeue messages of closed loops, and serve groups that found no thread."""
+        # Neither a closed loop nor a missing thread reports that it can serve again. Without this a wait could never
+        # end.
         self.abandon_closed_loops()
         self.pool.wake_unserved()
 
@@ -147,11 +152,14 @@ class HandlerExecutors:
     def start(self, worker_count: int | None) -> None:
         if worker_count is not None:
             self.pool.size = worker_count
+        # `paused` first: a worker that starts before it is reset would give up its slot again.
         self._delivery.paused = False
         self.pool.start()
 
     def pause(self, timeout_s: float | None, spared: Collection[threading.Thread] = ()) -> bool:
         """Deliver nothing more. False if a thread was still busy at the timeout; see WorkerPool.stop."""
+        # Before the stop: slots end after their current message, and new wake-ups are given up. Loops need no stop;
+        # their slots see `paused` when they take the next message.
         self._delivery.paused = True
         return self.pool.stop(timeout_s, list(spared))
 
@@ -176,6 +184,9 @@ class HandlerExecutors:
     def _executor_on(self, loop: asyncio.AbstractEventLoop) -> LoopExecutor:
         with LOCK:
             if loop not in self._executors:
+                # A program that calls asyncio.run for each job makes a new loop each time. Executors of closed loops
+                # are removed here, so that they do not accumulate; one with slots left is kept until `abandon` has
+                # requeued its messages.
                 closed = [other for other in self._executors.values() if other.loop.is_closed() and other.is_empty()]
                 for other in closed:
                     del self._executors[other.loop]
@@ -185,6 +196,7 @@ class HandlerExecutors:
 
     def _home_executor(self) -> LoopExecutor:
         """The loop that the bus was entered on, else the running one, else a loop thread of its own."""
+        # Under LOCK, because two first messages at the same time must not start two loop threads.
         with LOCK:
             if self.home is None or self.home.is_closed():
                 self.home = self._running_loop() or self._own_loop()

@@ -23,6 +23,8 @@ class LoopThread:
             raise
 
     def _run(self) -> None:
+        # The same steps as asyncio.run: cancel the tasks that are left, let them end, close the async generators and
+        # the loop. asyncio would report a task that is left pending as destroyed.
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
@@ -47,6 +49,7 @@ class LoopThread:
         close(). Either wait would be a deadlock.
         """
         mine = [slot for slot in slots if slot.get_loop() is self.loop and not slot.done()]
+        # Through the queue of the loop, so that everything scheduled before still runs.
         try:
             self.loop.call_soon_threadsafe(self._stop_after, mine)
         except RuntimeError:
@@ -58,6 +61,7 @@ class LoopThread:
         """On the loop's thread: stop the loop once all of the slots have ended."""
         left = [slot for slot in slots if not slot.done()]
         if left:
+            # One callback at a time is enough: it checks the rest again when the first slot has ended.
             left[0].add_done_callback(lambda _: self._stop_after(left))
         else:
             self.loop.stop()

@@ -59,6 +59,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         self.dead_letter_queue: Callable[[str], Channel] | None = None  # Finds or makes a dead-letter channel.
 
     def watch(self, watcher: Callable[[], None]) -> None:
+        # Replaced, not changed in place: `on_idle` iterates without LOCK, as a watcher takes a lock of its own.
         with LOCK:
             self.watchers = [*self.watchers, watcher]
 
@@ -74,6 +75,8 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         metrics.dispatch_latency.record(max(0, self._exchange.wall_ns() - message.timestamp_ns))
 
     def on_idle(self, group: Group) -> None:
+        # A message can enter a closed group after its backlog was moved: from a cancelled handler, or by a retry. Each
+        # slot that ends looks again, so it does not stay in a queue that no consumer reads.
         if group.closed and group.queue.size and self.orphaned is not None:
             self.orphaned(group)
         for watcher in self.watchers:
@@ -108,6 +111,9 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             self._move_to_dead_letters("", evicted_item.message, QUEUE_OVERFLOW, None)
 
     def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
+        # Runs in the thread or task of the handler, while its slot still counts as running: drain() cannot see the bus
+        # as idle before the message is a retry or is dead-lettered. An inline handler has no slot, but its publisher
+        # waits for it.
         metrics = self.metrics_of(message.channel)
         metrics.count("errors")
         group = consumer.group
@@ -139,6 +145,8 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             else:
                 wake(group)
 
+        # If the process ends before the timer, the message is lost with the rest of the memory: retries in memory are
+        # not durable. Persistent channels keep the delay in the store (persistent/pump.py).
         if delay_ns:
             self._timers.after(delay_ns, due)
         else:
@@ -153,6 +161,8 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
                 reason,
                 error_text(error),
             )
+        # A requester must get one answer. A group of a pattern (no metrics) only listens to requests, so it never
+        # answers.
         if group.metrics is not None:
             self.reply_failure(message, reason, error)
 
@@ -164,6 +174,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         place = target(message.channel, named or "", reason, was_dead_lettered(message.headers))
         if not place or self.dead_letter_queue is None:
             return False
+        # A copy with a new channel. The original is left as it is: other groups may be handling it right now.
         dead_message = dead_letter(message, place, reason, error, group, self._exchange.wall_ns())
         self.metrics_of(message.channel).count("dead_lettered")
         log.warning(
@@ -184,6 +195,8 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
     def answered(self, consumer: Consumer, message: Message, result: object) -> None:
         if result is UNANSWERED:
             return
+        # A sync wrapper around an async handler: its code never ran. Counted as a failure, so that the message is
+        # retried and dead-lettered instead of being acknowledged unhandled.
         if isinstance(result, Coroutine):
             result.close()
             raise HandlerInvalid(

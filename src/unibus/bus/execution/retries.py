@@ -35,5 +35,6 @@ class PendingRetries:
     def of(self, group: Group, later_than_ns: int | None = None) -> int:
         """How many retries of this group are pending; with `later_than_ns` only those that are due after that time."""
         after_ns = None if later_than_ns is None else self._monotonic_ns() + later_than_ns
+        # A copy first: other threads add and discard while this iterates.
         deadlines = [deadline_ns for owner, deadline_ns in list(self._deadlines.values()) if owner is group]
         return len(deadlines) if after_ns is None else sum(deadline_ns > after_ns for deadline_ns in deadlines)

@@ -42,6 +42,9 @@ class WorkerPool(HandlerExecutor):
     """Starts threads on demand, up to `size`, and more while all of them are stuck."""
 
     def __init__(self, delivery: SlotRunner, size: int, report: Callable[[BaseException], None]) -> None:
+        # `_ready` and `_parked` change in atomic methods, which pair each slot with a thread in one step, or under
+        # LOCK. `threads`, `_alive`, `_overseer` and `_unserved` change under LOCK. `stopped` is a flag that every
+        # thread re-reads.
         self.size: i64 = size
         self.threads: i64 = 0
         self.stopped = False
@@ -59,6 +62,8 @@ class WorkerPool(HandlerExecutor):
     def launch(self, consumer: Consumer) -> bool:
         if self.stopped:
             return self._give_up(consumer)
+        # The slot is in `_ready` before anything else. Whichever thread takes next finds it, even if no thread can be
+        # started now.
         lock = self._enqueue(consumer)
         if lock is not None:
             lock.release()
@@ -66,6 +71,8 @@ class WorkerPool(HandlerExecutor):
             self._start_worker_or_postpone()
         elif self._overseer_parked or self._overseer is None:
             self._call_overseer()
+        # After the enqueue, so that every order of launch and stop ends with an empty `_ready`: either the stop empties
+        # it, or this check does.
         self._check_stop()
         return True
 
@@ -81,6 +88,7 @@ class WorkerPool(HandlerExecutor):
         self.release()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         me = threading.current_thread()
+        # Iterates over the list that exists now: `_start` replaces the list and never changes it in place.
         for thread in self._alive:
             if thread is not me and thread not in spared:
                 thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -90,10 +98,13 @@ class WorkerPool(HandlerExecutor):
 
     def release(self) -> None:
         """Let the threads end without waiting for them. Messages that no handler has seen stay in their queues."""
+        # Set before the parked threads are woken: each of them checks it before it looks for work.
         self.stopped = True
         with LOCK:
             parked = self._parked
             self._parked = []
+            # Not decremented by each thread that ends: after a later start() new threads are counted from 0, and those
+            # that are still busy with an old message must not lower that count.
             self.threads = 0
         for lock in parked:
             lock.release()
@@ -143,6 +154,8 @@ class WorkerPool(HandlerExecutor):
         with LOCK:
             if self.stopped:
                 return True
+            # Counted before the start, in the same locked step as the check, so that two launches do not exceed `size`.
+            # `_alive` shows afterwards whether the thread runs; if not, the count is taken back.
             thread = DaemonThread(self._work, f"unibus-worker-{self.threads + 1}")
             self.threads += 1
             try:
@@ -169,6 +182,8 @@ class WorkerPool(HandlerExecutor):
 
     def _start(self, thread: DaemonThread) -> None:
         """Start the thread and list it in `_alive`, also after Ctrl-C, if it runs: `stop` joins exactly those."""
+        # Listed before start(): Ctrl-C may interrupt start() after the thread has begun to run, and a running thread
+        # that is not listed would never be joined. `withdraw` decides which of the two happened (unibus/threads.py).
         alive: list[threading.Thread] = [other for other in self._alive if other.is_alive()]
         self._alive = [*alive, thread]
         try:
@@ -190,6 +205,8 @@ class WorkerPool(HandlerExecutor):
     def put_off(self, consumer: Consumer) -> None:
         """A claimed slot found no thread: make it idle, so that the next publish to its group tries again."""
         consumer.group.give_up(consumer)
+        # Given up first: a publish may already try again. The entry in `_unserved` then only causes one wake-up too
+        # many.
         with LOCK:
             if consumer.group not in self._unserved:
                 self._unserved.append(consumer.group)
@@ -204,6 +221,8 @@ class WorkerPool(HandlerExecutor):
                 wake_all(group)
 
     def _work(self) -> None:
+        # Acquired once, so that the next acquire blocks until `launch` releases it. A raw lock is the cheapest way to
+        # park one particular thread; a condition would wake through a queue of its own.
         lock = allocate_lock()
         lock.acquire()
         while not self.stopped:
@@ -222,11 +241,14 @@ class WorkerPool(HandlerExecutor):
             # A handler raised SystemExit or the like: the message was settled, the thread continues.
             self._report(error)
             again = True
+        # Back to the end of `_ready` after its quantum: slots of other consumers get their turn. False: the pool was
+        # stopped and started again meanwhile, and the start found this slot claimed, so its group is woken here.
         if again and not self.launch(consumer):
             wake(consumer.group)
 
     def _leave(self, lock: LockType) -> bool:
         """An extra thread ends, unless a launch has just given it work."""
+        # Not in the list: a launch has popped the lock a moment ago and relies on this thread. It stays.
         if lock in self._parked:
             self._parked.remove(lock)
             self.threads -= 1
@@ -237,6 +259,8 @@ class WorkerPool(HandlerExecutor):
 
     def _call_overseer(self) -> None:
         with LOCK:
+            # The lock is also the identity of the overseer: one that was dismissed sees another lock, or None, and
+            # ends, even if a new overseer was started meanwhile.
             if self._overseer is None and not self.stopped:
                 lock = allocate_lock()
                 lock.acquire()
@@ -266,12 +290,16 @@ class WorkerPool(HandlerExecutor):
                 if self._park_overseer(lock):
                     lock.acquire()
                 continue
+            # No progress within PATIENCE_S although work waits and no thread is parked: every worker is stuck in a
+            # handler. A queue that is merely long shows progress and adds no thread.
             served = self._served
             lock.acquire(True, PATIENCE_S)
             if self._overseer is lock and self._served == served and self._ready.size and not self._parked:
                 self._start_worker()
 
     def _park_overseer(self, lock: LockType) -> bool:
+        # The check and the flag in one step: a launch that enqueues after the check sees the flag and wakes the
+        # overseer.
         with LOCK:
             self._overseer_parked = self._overseer is lock and self._ready.size == 0
             return self._overseer_parked

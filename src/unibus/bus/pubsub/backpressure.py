@@ -50,6 +50,8 @@ class BlockedTask(BlockedPublisher):
         self._loop = loop
 
     def wake(self) -> bool:
+        # A closed loop raises, a stopped one accepts the call and may never run it. Both mean: do not count on this
+        # task.
         try:
             self._loop.call_soon_threadsafe(self.freed.set)
         except RuntimeError:
@@ -85,6 +87,8 @@ def post_blocking(exchange: Exchange, channel: Channel, messages: list[Message],
     # Hold no lock of our own while posting: the thread that wakes this one may hold the lock of the bus (deadlock).
     publisher = BlockedThread(len(messages))
     deadline_ns = None if timeout_s is None else exchange.monotonic_ns() + int(timeout_s * 1e9)
+    # `block` is inside the try: Ctrl-C just after the registration must not leave a publisher in the queue that never
+    # tries, because the places reserved for it would be lost to all others.
     try:
         exchange.block(channel, publisher)
         verdict = _next_try(exchange, channel, messages, publisher)
@@ -92,6 +96,8 @@ def post_blocking(exchange: Exchange, channel: Channel, messages: list[Message],
             left_s = None if deadline_ns is None else (deadline_ns - exchange.monotonic_ns()) / 1e9
             if (left_s is not None and left_s <= 0) or not publisher.freed.wait(left_s):
                 return FULL
+            # Clear before the try, not after: a wake-up during the try then ends the next wait at once, and is not
+            # erased.
             publisher.freed.clear()
             verdict = _next_try(exchange, channel, messages, publisher)
         return verdict
@@ -106,6 +112,9 @@ async def post_blocking_async(
     publisher = BlockedTask(len(messages), asyncio.get_running_loop())
     try:
         exchange.block(channel, publisher)
+        # A timeout or a cancellation can only arrive at an await, and the try has none: the batch is either admitted,
+        # and the verdict returned, or nothing was published. The `finally` passes an unused granted place to the next
+        # publisher.
         async with asyncio.timeout(timeout_s):
             verdict = _next_try(exchange, channel, messages, publisher)
             while verdict == FULL and may_wait(channel, messages):

@@ -36,6 +36,7 @@ from unibus.core.atomic import LOCK
 PLACES_UNKNOWN: Final = -1
 """Only a try can find out whether a place is free: filters choose the groups, or the groups have just changed."""
 
+# The states of a publisher: see the drawing above.
 _WAITING: Final = 0
 _GRANTED: Final = 1
 _STALLED: Final = 2
@@ -68,10 +69,13 @@ class BlockedPublisher:
 class BlockedPublishers:
     """The blocked publishers of one channel. `free_places` returns how many messages the channel could admit now.
 
-    No publisher is woken under LOCK: `wake` may call into an event loop, which takes locks of its own.
+    Each method releases LOCK before it wakes a publisher: `wake` may call into an event loop, which takes locks of its
+    own.
     """
 
     def __init__(self, free_places: Callable[[], int]) -> None:
+        # All fields change under LOCK. `count` is read without it, as a hint: the fast paths of a channel check whether
+        # any publisher is blocked.
         self.count: i64 = 0
         self._free_places = free_places
         # OrderedDict: the first item and any removal at constant cost. A plain dict walks over its removed items.
@@ -139,6 +143,8 @@ class BlockedPublishers:
             # Also if it is stalled: its loop may begin to run just after the side that woke it found it stopped.
             if publisher.state != _GONE:
                 self._enter(publisher, _WAITING)
+            # Read and reset in the same step in which the publisher waits again: from here on a new grant finds it
+            # waiting.
             missed = self._missed
             self._missed = False
         if missed:
@@ -171,6 +177,8 @@ class BlockedPublishers:
         """Let every publisher check whether the bus is closed or its settings have changed. Grants no place."""
         with LOCK:
             blocked = [*self._granted, *self._waiting, *self._stalled]
+        # Woken without a grant, each calls `resume` (in backpressure._next_try), sees the new state and waits again or
+        # raises.
         for publisher in blocked:
             publisher.wake()
 
@@ -192,6 +200,7 @@ class BlockedPublishers:
         """
         with LOCK:
             first = self._first_waiting(after)
+            # A woken thread publishes at once. Another grant before it is done could let a later publisher overtake it.
             if self._prompt or first is None:
                 self._missed = self._missed or (remember and len(self._granted) > 0)
                 return None
@@ -218,6 +227,8 @@ class BlockedPublishers:
 
     def _stall_stopped(self) -> bool:
         """Revoke grants of tasks whose loop has stopped meanwhile, if another publisher waits. True if any."""
+        # `can_run` asks the event loop, so it is called without LOCK. `_stall` checks the state again: a publisher that
+        # was admitted or removed meanwhile is left alone.
         with LOCK:
             granted = list(self._granted) if self._waiting else []
         stopped = [publisher for publisher in granted if not publisher.can_run()]

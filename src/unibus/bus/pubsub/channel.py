@@ -75,6 +75,9 @@ class Channel:
     """
 
     def __init__(self, name: str, declared: bool) -> None:
+        # Settings, `groups`, `routes` and `evicted` change under LOCK. `sequence`, the counters and the queues change
+        # in atomic methods (core.atomic) or under LOCK. LOCK alone does not keep out the compiled fast paths, which
+        # take no lock: `_offering`, or outdated routes, make them return False.
         self.name = name
         self.declared = declared  # Made by create_channel: keeps messages while it has no group.
         self.metrics = ChannelMetrics(name)
@@ -117,11 +120,14 @@ class Channel:
             group.queue.reserve(message.priority)
             if group.queue.size + group.retrying >= self.max_size or self.blocked.count:
                 return False
+        # `only` was read by the caller before this call. Compared again here, in the atomic step: a subscribe or cancel
+        # in between has replaced or reset it. `routes_version < 0` covers a change that no `refresh` has seen yet.
         if self.only is not group or self._offering or group.closed or self.routes_version < 0:
             return False
         self.sequence += 1
         message.sequence = self.sequence
         self.metrics.published += 1
+        # An inline group has no queue: the exchange calls its handler after this step, in the publisher's thread.
         if not group.inline:
             group.queue.append(message, message.priority)
         return True
@@ -176,6 +182,8 @@ class Channel:
             return FULL
         if self.bucket is not None:
             self.bucket.try_acquire(count, now_ns)
+        # From here on nothing can be refused. An id is marked as seen together with the push, never before: a rejected
+        # publish that is tried again must not look like a duplicate of itself.
         for routed in routed_messages:
             if self.dedup is not None:
                 self.dedup.mark(dedup_key(routed.message), now_ns)
@@ -194,11 +202,15 @@ class Channel:
         with LOCK:
             if self.routes_version < 0 or self.routes is not routes:
                 return False
+            # Neither rate, nor duplicates, nor the bound: a dead-lettered message that is refused here would exist
+            # nowhere.
             self._push(routed)
             return True
 
     def take_evicted(self) -> list[Evicted]:
         """Take over the evicted messages; the caller has to dead-letter or count each of them."""
+        # Dead-lettering publishes to another channel and may call inline handlers, so it cannot be done inside `offer`.
+        # The swap gives each evicted message to exactly one caller, although several publishers may evict at once.
         with LOCK:
             evicted = self.evicted
             self.evicted = []
@@ -224,6 +236,7 @@ class Channel:
         messages = [routed.message for routed in routed_messages]
         if not self.routes:
             return not self.declared or self._fits(self.kept, 0, messages)
+        # Every reliable group must have a place: a message that only some groups take would be lost for the others.
         for group in self.routes:
             if self.has_filter:
                 messages = [routed.message for routed in routed_messages if group in routed.groups]
@@ -241,6 +254,8 @@ class Channel:
         """How many messages could be admitted now; PLACES_UNKNOWN where only a try can find out."""
         if self.max_size == 0:
             return _UNBOUNDED
+        # A number is promised only where it is certain. With filters the groups of a message are unknown before the
+        # filters ran; with outdated routes the groups themselves are.
         if not self.waits or self.has_filter or self.routes_version < 0:
             return PLACES_UNKNOWN
         free: i64 = _UNBOUNDED if self.routes else self.max_size - self.kept.size
@@ -273,6 +288,8 @@ class Channel:
             if self.declared:
                 self._append(self.kept, 0, message)
             return
+        # `routed.groups` may hold a group that was closed after the routes were read: it takes nothing
+        # (is_bounded_here). A lossy group makes its own space, and an inline one gets its message from the exchange.
         for group in routed.groups:
             if group.is_bounded_here():
                 self._append(group.queue, group.retrying, message)
@@ -299,6 +316,8 @@ class Channel:
             # The queues are empty for a moment: a slot that looks now goes idle, so the caller wakes all groups after.
             self._offering = True
             self.first_expiry_ns = 0
+            # drain() returns the messages in delivery order, and append() keeps that order, so survivors do not change
+            # places.
             for queue in [self.kept, *[group.queue for group in self.routes if group.is_bounded_here()]]:
                 for message in queue.drain():
                     if is_expired(message.expires_ns, now_wall_ns):
@@ -310,12 +329,6 @@ class Channel:
             self._offering = False
         return True
 
-    def join(self, group: Group) -> None:
-        """A group subscribes to exactly this name."""
-        with LOCK:
-            self.groups.append(group)
-            self.deliver_kept(group)
-
     def leave(self, group: Group) -> None:
         """A group has lost its last consumer. Without it the channel may have free places."""
         with LOCK:
@@ -323,18 +336,39 @@ class Channel:
             self.routes_version = -1
         self.blocked.grant()
 
-    def deliver_kept(self, group: Group) -> None:
-        """The first reliable group gets the kept messages. The routes are outdated: no later publish is kept."""
+    def kept_messages(self) -> list[Message]:
+        """The kept messages, in their order. They stay in the channel."""
         with LOCK:
-            self.routes_version = -1
+            self._offering = True  # The queue is empty for a moment, as in `sweep`.
+            messages = self.kept.drain()
+            for message in messages:
+                self.kept.append(message, message.priority)
+            self._offering = False
+        return messages
+
+    def join(self, group: Group, rejected: set[int], by_name: bool) -> None:
+        """A group begins to take messages of this channel. The first reliable one gets the kept messages.
+
+        The group's filter rejects the messages whose `id()` is in `rejected`. They are in no queue then, like a
+        published message that every filter rejects.
+        """
+        with LOCK:
+            # One step with the delivery of the kept messages: a publish in between would reach the group before older
+            # messages.
+            if by_name:
+                self.groups.append(group)
+            self.routes_version = -1  # Outdated: no later publish is kept.
             if group.bound == 0:
                 for message in self.kept.drain():
-                    group.queue.append(message, message.priority)
+                    if id(message) not in rejected:
+                        group.queue.append(message, message.priority)
         self.blocked.grant()
 
     def block(self, publisher: BlockedPublisher) -> None:
         """Register a blocked publisher: it is woken in its turn, when a message leaves a queue that was full."""
         with LOCK:
+            # One step: a group that frees a place after the registration, and before it is watched, would wake no
+            # publisher.
             self.blocked.add(publisher)
             self.watch_groups()
 

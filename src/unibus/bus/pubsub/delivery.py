@@ -73,6 +73,7 @@ class SlotRunner:
         released: a worker that took it again and again would let no other thread run, not even the one that is about to
         stop the pool.
         """
+        # INSIDE for the whole slot and not for each message: setting a context variable per message would cost more.
         inside = INSIDE.set(consumer)
         consumer.group.begin()
         is_over = False
@@ -80,6 +81,8 @@ class SlotRunner:
             is_over = not self._run(consumer)
         finally:
             INSIDE.reset(inside)
+            # After the quantum, or when the handler raised SystemExit: the slot no longer runs, but stays claimed. At
+            # the end of the queue next_for has already made the slot idle.
             if not is_over:
                 consumer.group.suspend()
         if not is_over and self.paused:
@@ -102,6 +105,8 @@ class SlotRunner:
             if message is None:
                 self.outcomes.on_idle(group)
                 return False
+            # The pop has freed a place. Before the handler is called: it may run for long, and the publisher need not
+            # wait for it.
             if group.has_blocked():
                 wake_blocked(group)
             self.deliver(consumer, message)
@@ -131,6 +136,8 @@ class SlotRunner:
             result = consumer.handler(message) if consumer.shape == TAKES_MESSAGE else call(consumer, message)
             if result is not None or wants_reply(message):
                 self.outcomes.answered(consumer, message, result)
+        # Also SystemExit and KeyboardInterrupt: the message was popped and is in no queue any more. It must become a
+        # retry or a dead-lettered message before the exception leaves this frame, or it would be lost.
         except BaseException as error:
             self.outcomes.failed(consumer, message, error)
             if not isinstance(error, Exception):

@@ -100,6 +100,7 @@ class Exchange:
         self.id_generator = id_generator
         self.monotonic_ns = clock.monotonic_ns
         self.wall_ns = clock.wall_ns
+        # Changed under LOCK by Registry, read without it: a dict lookup is one atomic operation.
         self.channels: dict[str, Channel] = {}
         self.index = SubscriptionIndex()  # Prefixes and wildcards; groups with an exact name are on their channel.
         self.pattern_groups: dict[int, Group] = {}
@@ -114,6 +115,8 @@ class Exchange:
 
     def publish(self, name: str, body: object, priority: object, properties: MessageProperties | None) -> Message:
         """Admit the message or raise. Never blocks: a full channel raises QueueFull, also with drop_policy `block`."""
+        # The order decides which error wins: closed bus or unknown channel, then an invalid priority or body, then a
+        # full channel. Nothing is changed before the last step.
         channel = self.channel(name)
         message = self.envelope(channel, body, priority, properties)
         verdict = self.post(channel, message)
@@ -163,6 +166,8 @@ class Exchange:
             self.refresh(channel)
         if channel.ttl_ns or message.properties is not None:
             self._prepare(channel, message)
+        # The two fast paths cover most publishes: one reliable group, or no group at all. Each repeats its checks
+        # inside one atomic step, and falls through to the complete admission when anything is unusual.
         group = channel.only
         if group is not None and channel.offer_only(group, message):
             if group.inline:
@@ -199,16 +204,21 @@ class Exchange:
     def _post_all(
         self, channel: Channel, messages: list[Message], in_turn: bool, publisher: BlockedPublisher | None
     ) -> i64:
+        # Read once: filters run against exactly this list, and `offer` compares it by identity.
         routes = channel.routes
         waits = not in_turn and channel.blocked.count > 0 and must_wait(channel)
         routed_messages = [RoutedPublish(message, self._wanted(channel, routes, message)) for message in messages]
         verdict = channel.offer(routed_messages, routes, self.monotonic_ns(), waits)
+        # Expired messages hold places until a slot pops them. They are searched only now, when a publish would be
+        # rejected for them: a search at each publish would cost more than the publish.
         if verdict == FULL and channel.sweep(self.wall_ns()):
             self._swept(channel)
             verdict = channel.offer(routed_messages, routes, self.monotonic_ns(), waits)
         if verdict == STALE:
             # A subscription was added or cancelled after the routes were looked up.
             self.refresh(channel)
+            # Filters run again for the new routes. The recursion ends, as each round needs another subscribe or cancel
+            # in between.
             return self._post_all(channel, messages, in_turn, publisher)
         if publisher is not None and verdict <= UNROUTED:
             # Before the dispatch: an inline handler may run for long, and the next blocked publisher waits for this.
@@ -237,6 +247,8 @@ class Exchange:
     def _dispatch(self, routed_messages: list[RoutedPublish]) -> None:
         """Wake idle slots and call the inline handlers: all of them, also after one that raises SystemExit."""
         failure: BaseException | None = None
+        # All messages are admitted by now, so each of them gets its wake-up or its call, whatever an earlier handler
+        # raised. The first exception is re-raised at the end, so that Ctrl-C still ends the program.
         for routed in routed_messages:
             for group in routed.groups:
                 if group.inline:
@@ -254,6 +266,7 @@ class Exchange:
         delivery = self.delivery
         consumers = group.consumers
         count: i64 = len(consumers)
+        # A sequence of 0 means that this message was not admitted (a duplicate in a batch): no handler may see it.
         if delivery is not None and message.sequence:
             if count:
                 delivery.deliver(consumers[0 if count == 1 else message.sequence % count], message)
@@ -275,6 +288,7 @@ class Exchange:
         if channel.routes_version != self.version:
             self.refresh(channel)
         channel.block(publisher)
+        # A mere check without LOCK: RepeatedLooks.begin checks again under it.
         if not channel.is_looked_at:
             self.look_again_later(channel)
 
@@ -282,6 +296,8 @@ class Exchange:
         """Push a message that was admitted before (a dead-lettered one) past every bound."""
         if channel.routes_version != self.version:
             self.refresh(channel)
+        # Filters run without LOCK, so a subscribe can change the routes meanwhile. Nothing was pushed then: route
+        # again.
         while True:
             routes = channel.routes
             routed = RoutedPublish(message, self._wanted(channel, routes, message))
@@ -320,6 +336,8 @@ class Exchange:
 
     def refresh(self, channel: Channel) -> None:
         """Derive the routes of a channel again, after a subscription has changed."""
+        # A new list each time, never changed in place: publishers that route by the old list detect the change by
+        # identity.
         with LOCK:
             routes = list(channel.groups)
             internal = is_internal(channel.name)

@@ -123,12 +123,14 @@ class Group:
 
     def claim_slot(self) -> Consumer | None:
         """Claim an idle slot for a waiting message, in turn over the consumers. None: no message, or no idle slot."""
+        # Without a message no slot is claimed: a woken slot with an empty queue would cost a thread switch for nothing.
         if self.idle <= 0 or self.queue.size == 0:
             return None
         count: i64 = len(self.consumers)
         for step in range(count):
             consumer = self.consumers[(self._turn + step) % count]
             if consumer.active < consumer.concurrency and not consumer.unrunnable:
+                # Both counts change in this one step, so two publishers never claim the same slot.
                 self._turn += step + 1
                 consumer.active += 1
                 self.idle -= 1
@@ -163,6 +165,8 @@ class Group:
 
     def _release(self, consumer: Consumer) -> None:
         consumer.active -= 1
+        # `remove` and `mark_unrunnable` have already subtracted the idle slots of such a consumer. A slot that was busy
+        # at that time ends here, and must not become claimable again.
         if not consumer.cancelled and not consumer.unrunnable:
             self.idle += 1
 
@@ -177,6 +181,7 @@ class Group:
         """
         if self.queue.size + self.retrying < self.bound:
             return True
+        # Counted before the eviction, because either way one message is dropped: the evicted one or the new one.
         self.dropped += 1
         metrics.overflowed += 1
         return self.queue.evict(priority) is not None
@@ -195,6 +200,8 @@ class Group:
 
     def undelay(self, message: Message, back: bool) -> None:
         """The retry of a message is due: queue it at its old position, or at the end of its priority level."""
+        # Uncounted and queued in one atomic step: `counts` never sees the message twice, and never not at all, so
+        # drain() does not take the bus for idle in between.
         self.delayed -= 1
         self.retrying -= 1
         if back:
@@ -229,6 +236,7 @@ class Group:
 
     def take_blocked(self) -> list[BlockedPublishers]:
         """The registered ones that still have a blocked publisher; the others are unregistered."""
+        # The list is replaced and not changed in place: the caller iterates over it without LOCK, while it grants.
         with LOCK:
             self._blocked = [blocked for blocked in self._blocked if blocked.count]
             return self._blocked
@@ -240,6 +248,8 @@ atomic(Group, "make_space", "acked", "depth", "delay", "undelay", "is_idle", "co
 
 def wake(group: Group) -> None:
     """Start an idle slot if a message waits; also the next one, if the first may not run soon."""
+    # Read without a lock: the message was pushed before this read. A slot that becomes idle after it has found the
+    # queue empty, so another slot has taken the message already, and no wake-up is missing.
     if group.idle > 0:
         consumer = group.claim_slot()
         while consumer is not None and consumer.executor is not None and not consumer.executor.launch(consumer):

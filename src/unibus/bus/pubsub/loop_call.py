@@ -34,6 +34,8 @@ class LoopCall:
         self._dropped = dropped
 
     def __call__(self) -> None:
+        # Taken out before the call: from now on the Slot owns the claimed slot, and the finalizer must not give it up
+        # again.
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             self._start(consumer)

@@ -49,6 +49,7 @@ class NameSpace:
 
     def check_entity(self, name: str) -> None:
         """Raise EntityExists if a new queue or topic has the name of a channel in memory."""
+        # Compared case-folded: the names of a store ignore case, so `Orders` and `orders` are one entity.
         channel = self._channels.get(self._folded.get(name.casefold(), name))
         if channel is None or not (channel.declared or channel.groups):
             return

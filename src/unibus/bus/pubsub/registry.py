@@ -52,6 +52,7 @@ class Registry(ChannelProvider):
         super().__init__()
         self._exchange = exchange
         self._config = config
+        # `_configs`, `_folded`, `_implicit` and `_floor` change under LOCK, together with `exchange.channels`.
         self._configs: dict[str, ChannelConfig] = {}
         self._folded: dict[str, str] = {}
         self._implicit: dict[str, None] = {}  # Created by a publish, without a subscriber; the oldest first.
@@ -89,6 +90,8 @@ class Registry(ChannelProvider):
                         f"channel {name!r} exists with other settings",
                         "pass update=True to change its settings and keep its messages",
                     )
+            # A publish may have made the channel before: it keeps its messages, groups and counters and gets the new
+            # config.
             if channel is None:
                 channel = self._make(name)
             channel.declared = True
@@ -132,6 +135,8 @@ class Registry(ChannelProvider):
                 raise ChannelNotFound(
                     f"channel {name!r} does not exist, and the bus is strict", f"call create_channel({name!r}) first"
                 )
+            # Looked up again under LOCK: two publishers of one new name must get the same channel, or one message is
+            # lost.
             channel = self._exchange.channels.get(name)
             if channel is None:
                 self.patterns.check_new(name)
@@ -233,6 +238,7 @@ class Registry(ChannelProvider):
         # The same window is kept: replacing it would forget the ids that it has seen.
         if channel.dedup is None or before.dedup_window != config.dedup_window:
             channel.dedup = rules.dedup
+        # Last: the cached `plain` and `only` depend on the rules above, and the next publish has to derive them again.
         channel.routes_version = -1
 
     def in_use(self, name: str) -> None:

@@ -62,6 +62,9 @@ class CancelledHandlers:
         self._tasks = tasks
 
     def __await__(self) -> Generator[object, None, None]:
+        # A task of another loop cannot be awaited here, and a handler that cancels its own subscription must not await
+        # itself.
         loop = asyncio.get_running_loop()
         here = [task for task in self._tasks if task.get_loop() is loop and task is not asyncio.current_task()]
+        # return_exceptions: how a cancelled handler ended is not an error of the caller.
         yield from asyncio.gather(*here, return_exceptions=True).__await__()

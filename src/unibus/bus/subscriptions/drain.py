@@ -1,6 +1,11 @@
 """Drain: wait until the bus is idle, with no backlog, no message in-flight and no pending retry.
 
-A closed bus delivers nothing more, so its close ends every wait, with the state at that time as the result.
+    slot idle ──on_idle──▶ watchers ──▶ the waiter wakes ──▶ looks at every group ──▶ idle: return True
+                                            ▲                      │ not yet
+                                            └──────────────────────┘
+
+Register first, then look, then wait: a slot that becomes idle between the look and the wait is not missed. A closed bus
+delivers nothing more, so its close ends every wait, with the state at that time as the result.
 """
 
 import asyncio
@@ -46,6 +51,7 @@ class Drain:
 
     def end(self) -> None:
         """The bus has closed: every wait checks once more and returns."""
+        # Set before the watchers are called: a waiter that registers later sees the flag at its first look.
         self._is_over = True
         for watcher in self._outcomes.watchers:
             watcher()
@@ -69,6 +75,7 @@ class Drain:
             with changed:
                 changed.notify_all()
 
+        # Before the first look: what a closed loop holds would otherwise count as in-flight for ever.
         self._executors.recover()
         self._outcomes.watch(look_again)
         try:
@@ -91,6 +98,8 @@ class Drain:
         self._outcomes.watch(look_again)
         try:
             async with asyncio.timeout(timeout_s):
+                # Clear after the wait and before the next look: a change during the look sets the event again and ends
+                # the next wait. A cancelled waiter changes nothing but its own registration.
                 while not reached() and not self._is_over:
                     await changed.wait()
                     changed.clear()

@@ -55,6 +55,7 @@ class Requests:
         properties.correlation_id = properties.correlation_id or message.id
         message.properties = properties
         request = OpenRequest(message.id, properties.correlation_id, answer)
+        # Before the caller publishes: an inline handler replies within that publish.
         with LOCK:
             self._waiting.setdefault(request.correlation_id, []).append(request)
         return request
@@ -69,6 +70,8 @@ class Requests:
                     del self._waiting[request.correlation_id]
 
     def _arrived(self, reply: Message) -> None:
+        # Taken out and answered once: a second reply, or a reply at the same moment as the timeout, finds no open
+        # request. `answer` is called without LOCK, because it wakes a thread or an event loop.
         with LOCK:
             request = self._asked(reply)
             if request is not None:

@@ -14,16 +14,16 @@ from typing import TypeVar
 from unibus.bus.execution.executors import HandlerExecutors
 from unibus.bus.execution.handlers import HandlerPlan, is_async, plan_for
 from unibus.bus.execution.outcomes import BusDeliveryOutcomes
-from unibus.bus.pubsub.exchange import Exchange, is_internal
+from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.group import Consumer, Group, wake_all, wake_blocked
 from unibus.bus.pubsub.registry import Registry
 from unibus.bus.pubsub.subscription import CancelledHandlers, Subscription
 from unibus.bus.settings import SubscribeOptions
 from unibus.bus.subscriptions.default_groups import DefaultGroups
+from unibus.bus.subscriptions.kept import KeptFilter, keeping_channels, takes_internal
 from unibus.core.atomic import LOCK
-from unibus.core.flow.deadletter import SUB_QUEUE
 from unibus.core.flow.retry import RetryPolicy
-from unibus.core.topics.pattern import EXACT, Pattern, name_text
+from unibus.core.topics.pattern import EXACT, Pattern
 from unibus.errors import ConfigInvalid, HandlerInvalid, NameInvalid
 from unibus.limits import QUEUE_SIZE_DEFAULT, RETRY_BACKOFF_DEFAULT, RETRY_DELAY_S_MAX, RETRY_JITTER_DEFAULT
 from unibus.near_names import hint_for_name
@@ -41,6 +41,8 @@ class Subscriptions:
         self._registry = registry
         self._executors = executors
         self._outcomes = outcomes
+        # All three tables change under LOCK, in one step with the groups of the channel: no publish sees half a
+        # subscription.
         self._by_id: dict[int, Subscription] = {}
         self._groups: dict[tuple[Pattern, str], Group] = {}
         self._defaults = DefaultGroups()
@@ -62,24 +64,58 @@ class Subscriptions:
         pattern = pattern_of(target, options)
         default = plan.name if module is None else f"{module}/{plan.name}"
         self._executors.abandon_closed_loops()  # Requeues their messages, which the new handler may get.
-        with LOCK:
-            if pattern.kind == EXACT:
-                self._registry.names.check_channel(str(pattern.text))
-                self._registry.get_or_make(str(pattern.text))
-            given = options.get("group")
-            name = given or self._defaults.name_of(pattern, default, handler, self._groups)
-            group = self._group(pattern, name, options)
-            consumer = self._consumer(group, handler, plan)
-            consumer.retry = retry
-            consumer.concurrency = concurrency
-            consumer.requeue_back = options.get("requeue") == "back"
-            subscription = Subscription(pattern, consumer, self.cancel)
-            self._by_id[subscription.id] = subscription
-            group.add(consumer)
-            self._open(pattern, group)
-            if not given:
-                self._defaults.add(pattern, name, default, handler)
-        wake_all(group)
+        kept = self._kept_filter(pattern, default, options)
+        while True:
+            if kept is not None:
+                kept.ask()
+            with LOCK:
+                if kept is None or kept.is_complete():
+                    rejected: set[int] = set() if kept is None else kept.rejected
+                    made = self._register(pattern, handler, plan, default, retry, concurrency, options, rejected)
+                    break
+        # Without LOCK: a launch may start a thread or call into an event loop. Kept messages came with `_open`.
+        wake_all(made.consumer.group)
+        return made
+
+    def _kept_filter(self, pattern: Pattern, default: str, options: SubscribeOptions) -> KeptFilter | None:
+        accepts = options.get("filter")
+        if accepts is None or options.get("overflow"):  # A lossy group gets no kept messages.
+            return None
+        return KeptFilter(self._exchange, pattern, options.get("group") or default, accepts)
+
+    def _register(
+        self,
+        pattern: Pattern,
+        handler: Callable[..., object],
+        plan: HandlerPlan,
+        default: str,
+        retry: RetryPolicy,
+        concurrency: int,
+        options: SubscribeOptions,
+        rejected: set[int],
+    ) -> Subscription:
+        """The atomic part of `add`, under LOCK. All checks that can fail come before the first change.
+
+        A channel made here is not left behind by the error of `_group`: that error needs an existing group, whose
+        channel exists, too.
+        """
+        if pattern.kind == EXACT:
+            self._registry.names.check_channel(str(pattern.text))
+            self._registry.get_or_make(str(pattern.text))
+        given = options.get("group")
+        name = given or self._defaults.name_of(pattern, default, handler, self._groups)
+        group = self._group(pattern, name, options)
+        consumer = self._consumer(group, handler, plan)
+        consumer.retry = retry
+        consumer.concurrency = concurrency
+        consumer.requeue_back = options.get("requeue") == "back"
+        subscription = Subscription(pattern, consumer, self.cancel)
+        self._by_id[subscription.id] = subscription
+        # The consumer before the route: a message that arrives at once finds a slot to claim.
+        group.add(consumer)
+        self._open(pattern, group, rejected)
+        if not given:
+            self._defaults.add(pattern, name, default, handler)
         return subscription
 
     def find(self, wanted: object) -> list[Subscription]:
@@ -99,12 +135,14 @@ class Subscriptions:
         self._registry.check_process()
         consumer = subscription.consumer
         with LOCK:
+            # The pop decides which of two concurrent cancels does the work.
             if self._by_id.pop(subscription.id, None) is None:
                 return CancelledHandlers([])
             group = consumer.group
             group.remove(consumer)
             if not group.consumers:
                 self._close(group, subscription.pattern)
+        # After LOCK. A cancelled handler requeues its message; if its group is closed, `on_idle` moves that message on.
         tasks = self._executors.end_slots(consumer)
         wake_all(group)  # A slot of this consumer may have been woken for a message that it will not take now.
         wake_blocked(group)  # A closed group holds no place any more, on any channel of its pattern.
@@ -113,11 +151,16 @@ class Subscriptions:
 
     def orphaned(self, group: Group) -> None:
         """The backlog of a closed group returns to its declared channel, or is counted as discarded."""
+        # Called by `_close`, and again for each message that enters the closed group later (a cancelled handler, a
+        # retry). Another group of the channel has a copy of its own, so only a channel without any group keeps the
+        # message.
         with LOCK:
             for message in group.queue.drain():
                 channel = self._exchange.channels.get(message.channel)
                 others = [] if channel is None else channel.groups
                 if channel is not None and channel.declared and not others:
+                    # The next group starts to count from the beginning: these attempts were made by a group that no
+                    # longer exists.
                     message.delivery_count = 0
                     channel.keep([message])
                 else:
@@ -149,7 +192,7 @@ class Subscriptions:
             self.around(consumer)
         return consumer
 
-    def _open(self, pattern: Pattern, group: Group) -> None:
+    def _open(self, pattern: Pattern, group: Group, rejected: set[int]) -> None:
         """Route messages to a new group. The first reliable group gets the messages that a declared channel kept."""
         if (pattern, group.name) in self._groups:
             return
@@ -157,23 +200,24 @@ class Subscriptions:
             channel = self._registry.get_or_make(str(pattern.text))
             group.metrics = channel.metrics
             self._registry.in_use(channel.name)
-            channel.join(group)
+            channel.join(group, rejected, by_name=True)
         else:
-            group.takes_internal = SUB_QUEUE in name_text(pattern.text)
+            group.takes_internal = takes_internal(pattern)
+            keeping = keeping_channels(self._exchange, pattern)
+            # In this order: `refresh` looks up each number that the index returns, so it must be in the table first;
+            # and the version grows last, so that a publisher which sees it finds the new group.
             self._exchange.pattern_groups[group.number] = group
             self._exchange.index.subscribe(group.number, pattern)
             self._exchange.version += 1
-            self._deliver_kept(group)
+            for channel in keeping:  # Also those that keep nothing yet: their routes are outdated now.
+                channel.join(group, rejected, by_name=False)
         self._groups[(pattern, group.name)] = group
 
-    def _deliver_kept(self, group: Group) -> None:
-        for channel in list(self._exchange.channels.values()):
-            matches = group.number in self._exchange.index.match(channel.name)
-            if channel.declared and matches and (group.takes_internal or not is_internal(channel.name)):
-                channel.deliver_kept(group)
-
     def _close(self, group: Group, pattern: Pattern) -> None:
+        # First: from now on admission pushes nothing into this group, not even by routes that are outdated.
         group.closed = True
+        # Handlers of the group still run, or retries are pending. drain() and close() have to see them, and the channel
+        # does not list the group any more.
         if not group.is_idle():
             self._registry.leaving = [*[other for other in self._registry.leaving if not other.is_idle()], group]
         del self._groups[(pattern, group.name)]

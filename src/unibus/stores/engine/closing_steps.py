@@ -29,6 +29,8 @@ class ClosingSteps:
                     if self._error is not None:
                         log.error("closing %s: another error after the first: %r", what, error)
                     self._error = self._error or error
+                # After the step, also after one that raised an Exception. KeyboardInterrupt passes through: the step is
+                # repeated.
                 self._position = number + 1
             first, self._error = self._error, None
         if first is not None:

@@ -102,6 +102,8 @@ class Committer:
 
     def kick_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commit at the end of the loop's turn, with all changes that are decided until then."""
+        # One callback for each turn, however many calls the turn makes: that is what makes a group of them. `call_soon`
+        # runs it after the tasks that are ready now.
         if self._turn_of is not loop:
             self._turn_of = loop
             loop.call_soon(self._after_turn, loop)
@@ -119,6 +121,7 @@ class Committer:
         """Let the writer thread commit now. This thread commits if none can be started, as when Python exits."""
         if self._writer is None:
             with self._lock:
+                # Checked again under the lock: two threads may kick at once, and only one writer may exist.
                 if self._writer is None and not self._closing:
                     self._writer = thread = DaemonThread(self._run, "unibus-commit")
                     try:
@@ -145,6 +148,8 @@ class Committer:
     def lead(self, outcome: CommitResult) -> None:
         """Commit in this thread until the outcome is decided; another thread may decide it meanwhile."""
         while not outcome.done:
+            # This does not spin. If another thread writes the group, `commit` waits for `committing`, and that thread
+            # settles the outcome before it releases the lock.
             if not self.commit() and self.failure is not None:
                 # In a forked child: the thread that was writing this exists in the parent only.
                 outcome.settle(self.as_failure)
@@ -166,6 +171,8 @@ class Committer:
         With `loop` the caller is a callback of that loop and not a task. Slow work goes to the writer: reading data
         from disk, a slice of a snapshot, a checkpoint, or waiting for another commit.
         """
+        # Read without the lock: these are reasons to leave the commit to the writer, and a call of another thread may
+        # add one right after. Then this commit takes longer, and is still right.
         coming = self._group
         if (
             not self.commit_placement.on_loops
@@ -177,6 +184,7 @@ class Committer:
         if (coming.sync and not self.commit_placement.is_quick()) or not self.committing.acquire(blocking=False):
             return False
         try:
+            # `notify` comes after the release below: a resumed task may commit, and would wait for this lock for ever.
             began_ns = time.monotonic_ns()
             group = self._commit()
             if group is not None and group.sync:
@@ -199,6 +207,8 @@ class Committer:
         later."""
         group = self._group
         try:
+            # Only a holder of `committing` replaces `_group`, so this is the group that is taken below. (`close`
+            # replaces it, too, when no call can join it any more.)
             if not self._write_group(group):
                 return None
         except BaseException as error:
@@ -223,6 +233,8 @@ class Committer:
         A crash before `_write` returns leaves the state before this group, and none of its calls is acknowledged.
         """
         with self._lock:
+            # One step under the lock: a call adds its changes to `fresh` and itself to the group under the same lock,
+            # so the group has exactly the calls whose changes it writes.
             changes = self._state.fresh
             part, unread = self._next_part(group, len(changes))
             if not changes and not group.waiting and part is None and unread is None:
@@ -230,6 +242,7 @@ class Committer:
             self._group = CommitGroup(self)
             self._state.take()
             shed, self._state.to_shed = self._state.to_shed, []
+        # Raised after the swap: the calls of this group get the failure, and none of them waits in the next group.
         if unread is not None:
             raise unread
         self._write(group, changes, part)
@@ -266,7 +279,10 @@ class Committer:
             self._journal.append(self.written + 1, changes, group.sync, part)
             group.has_changes = bool(changes)
             self.written += len(changes)
-            self._unsynced = not group.sync and part is None
+            # A sync covers all groups before it, because the log has one order. The JSON log syncs a segment before it
+            # begins the next.
+            # A slice is synced, too, but one that was put off may have written nothing.
+            self._unsynced = not group.sync and (part is None or part.put_off)
             if part is not None:
                 with self._lock:
                     self._snapshot.wrote(part)
@@ -275,6 +291,8 @@ class Committer:
             if self._journal.reserve.full:
                 self.on_full()
         if group.absent:
+            # After the write, under `committing`: no slice can delete these rows in between (`wanted` in `_next_part`).
+            # The results are not returned before this is done.
             found = self._journal.bodies([claimed.entry for claimed in group.absent])
             for claimed in group.absent:
                 claimed.data = found[claimed.entry]
@@ -282,6 +300,7 @@ class Committer:
     def fail(self, error: BaseException) -> None:
         """Stop the store: memory may be ahead of the disk, so no further call is accepted or acknowledged."""
         if self.failure is None:
+            # Set before the waiters are woken: each of them calls the store again and must find the failure.
             self.failure = error
             log.error("the store %s has stopped: %s", self._journal.url, described(error))
             self.on_failure()
@@ -339,6 +358,7 @@ class Committer:
     def _run(self) -> None:
         free_ns: i64 = 0  # When the commit before this one ended.
         while not self._closing:
+            # Read before the commit: a loop that asks during it is served by the next one, and is measured there.
             asked_ns = self._asked_ns
             if not self.commit():
                 self._kicks.acquire()

@@ -9,8 +9,9 @@ Memory changes first, then the disk, and only then the caller gets its result. S
 result was not returned yet. A receiver may be woken by a message that is not written yet: its claim goes into the
 same group or a later one, and its result waits for the disk, too.
 
-`_lock` is held for the few microseconds of a decision, never while anything is written, read from disk or called back
-(`StoreState.fetch` is the one exception). `_committer.committing` is taken before it where both are needed.
+`_lock` is held for the few microseconds of a decision, never while anything is written or called back, and rarely while
+anything is read from disk (`StoreState.fetch`, a slice of a snapshot, `subscribe_from`). `_committer.committing` is
+taken before it where both are needed; the journal's own lock is the innermost.
 
 Time is the monotonic clock, started at the wall time of the opening: a change of the system clock neither ends a lock
 early nor extends it.
@@ -95,6 +96,8 @@ class EmbeddedStore:
         self._lock = threading.RLock()
         self._in_memory = journal.durability == Durability.D0
         self._state = _empty_state(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
+        # Recovery. Until it returns no other thread has this object, so no lock is held. The state it makes is what the
+        # log says, and the log has everything that was acknowledged.
         covered = journal.load(self._state)
         self._state.idle_since_ns = self.now_ns()  # Idle times from before the opening are not recorded.
         limits = snapshot_limits or SnapshotLimits()
@@ -144,8 +147,12 @@ class EmbeddedStore:
         with self._lock:
             try:
                 now_ns = self._begin()
+                # Before the first change: a rejected batch must leave nothing behind. After it the store can only go
+                # on, or stop.
                 if self._space is not None:
                     self._space.admit(commands)
+                # From the first change on `state.deciding` is set: an exception stops the store, because half a batch
+                # must not be written. Before that it is an ordinary rejection.
                 results = batch.run(self._state, commands, now_ns)
                 for result in results:
                     if isinstance(result, SendResult):
@@ -177,6 +184,8 @@ class EmbeddedStore:
                 now_ns = self._begin()
                 queue = receiving_from(self._state, entity, now_ns)
                 session = accept(self._state, queue, session_id, self._tokens.draw(), consumer, now_ns)
+                # As for a message, the lock itself is not synced: a power cut that undoes it makes the session free
+                # again.
                 lock: SessionLock | None = None
                 if session is not None and session.token is not None:
                     lock = SessionLock(queue.name, session.id, session.token, session.until_ns)
@@ -203,6 +212,8 @@ class EmbeddedStore:
                             self._space.admit([declare])
                         batch.check(state, [declare], now_ns)
                         topic = target_of(state, owner_name(declare.name, declare.kind))
+                        # Reads the whole history under the lock: the price of taking part in a single decision. A
+                        # subscription that starts in the past is rare.
                         beginning = Backfill(topic, after_sequence, since_ns)
                         for seq, change in self._journal.changes_after(0):
                             beginning.add_change(seq, change)
@@ -229,6 +240,8 @@ class EmbeddedStore:
             raise as_failure(self._committer.failure)
         now_ns = self.now_ns()
         self._seq_before = self._state.seq
+        # Changes of deadlines belong to no call. They are written with the next group, or by `_tick`; a crash before
+        # that is harmless, because the next opening applies the same deadlines.
         if self._state.due.next_ns() <= now_ns:
             try:
                 run_due(self._state, now_ns)
@@ -246,8 +259,11 @@ class EmbeddedStore:
         if self._in_memory:
             if state.fresh:
                 state.deciding = True  # Also if a call that only reads has applied a deadline.
+                # No group, no Pending, no thread: the result is decided when the call returns.
                 changes = state.take()
                 self._journal.append(state.seq - len(changes) + 1, changes, False)
+        # A call without changes still joins the group if it must be synced: what it has read may be in a group that is
+        # not written yet.
         elif state.seq != self._seq_before or sync or absent:
             pending.outcome = self._committer.add(sync, absent)
         state.deciding = False
@@ -256,6 +272,8 @@ class EmbeddedStore:
     def _answer(self, pending: Pending[T]) -> Pending[T]:
         """Without the lock: wake receivers, and start a commit if a loop is running. A thread commits when it waits."""
         try:
+            # Read without the lock: a wake-up that is added later is delivered by the call that adds it, or by the
+            # timer of the deadline that adds it.
             if self._state.woken:
                 self._watchers.wake()
             if self._in_memory and self._watchers.history.calls:
@@ -278,6 +296,7 @@ class EmbeddedStore:
         next_ns = min(self._state.due.next_ns(), self._state.idle_check_ns)
         if next_ns < NEVER:
             self._armed_ns = next_ns
+            # Timers are never cancelled: one that comes too early applies nothing and sets the next one.
             self._timers.after(max(0, next_ns - now_ns), self._tick)
 
     def _tick(self) -> None:
@@ -333,6 +352,7 @@ class EmbeddedStore:
         with self._lock:
             try:
                 now_ns = self._begin()
+                # A peek changes nothing, but it counts as a use for `auto_delete_on_idle`.
                 looked_at = self._state.find(entity)
                 if looked_at is not None:
                     looked_at.used(now_ns)
@@ -395,6 +415,8 @@ class EmbeddedStore:
     def copied(self) -> StoreCopy:
         with self._committer.committing, self._lock:
             self._begin()
+            # Everything stops for this: `committing` so that no row is deleted, `_lock` so that all messages are of one
+            # moment.
             return copy_of(self._state, self._journal.bodies)
 
     # Health and closing
@@ -405,6 +427,8 @@ class EmbeddedStore:
         if not problem:
             problem = self._journal.held.problem()
             if problem:
+                # Stop at once: every further write would go to a file that no name leads to, and would be lost without
+                # an error.
                 self._committer.fail(StoreFailed(problem, HINT))
         return StoreHealth(
             ok=not problem,
@@ -413,6 +437,8 @@ class EmbeddedStore:
             problem=problem,
             last_seq=self._committer.written if not self._in_memory else self._state.seq,
             snapshot_seq=self._snapshot.seq,
+            # Without the lock, so that health works also while the store hangs on a disk. The list is a copy: another
+            # thread may create an entity meanwhile.
             messages=sum(len(entity.entries) for entity in list(self._state.entities.values())),
             history_bytes=self._journal.size_bytes(),
             oldest_seq=0 if problem else self._journal.oldest_seq(),
@@ -473,6 +499,8 @@ def _claimed(state: StoreState, tokens: Tokens, request: ClaimRequest, now_ns: i
     if request.sequences:
         entries = deferred_entries(entity, session, list(request.sequences), request.bytes_max)
         return claim_deferred(state, entries, [tokens.draw() for _ in entries], request.lock, request.consumer, now_ns)
+    # Tokens are drawn before the decision, so that the rules in core need no randomness. Unused ones are thrown away: a
+    # token is valid only once it is in a Delivered change.
     drawn = [tokens.draw() for _ in range(min(request.count, max(1, entity.active)))]
     return claim(state, entity, session, drawn, request.lock, request.consumer, now_ns, request.bytes_max)
 

@@ -54,7 +54,10 @@ class EmbeddedHistory:
         """Sync first, so that a power cut cannot undo what a reader has seen. Returns the names of all entities."""
         with self._lock:
             self._check()
+            # A copy: the journal reads it without the store's lock, while other threads declare entities.
             names = dict(self._state.known)
+        # Without this, a reader could store a position whose events a power cut removes; the store would then use the
+        # same seqs for other events, and the reader would never see those.
         if self._syncs:
             self._committer.sync()
         return names
@@ -77,6 +80,8 @@ class EmbeddedHistory:
         """One page: a commit waits while a reader reads."""
         self._settled()
         changes = self._journal.changes_after(seq)
+        # The generator holds the journal's lock from its first step until it ends, so it is read quickly and closed
+        # here. Left to the garbage collector it could block every commit.
         page = list(itertools.islice(changes, PAGE))
         if isinstance(changes, Generator):
             changes.close()
@@ -100,6 +105,7 @@ class EmbeddedHistory:
         return self._journal.missed(name)
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        # The watch may be added after the last commit: the caller reads once more afterwards, as the protocol says.
         return self._watchers.add(call)
 
 

@@ -48,6 +48,7 @@ class Retention:
         self._timers.after(TRIM_EVERY_NS, self._each_minute)
 
     def close(self) -> None:
+        # Timers that are set already find this flag and do nothing: they need not be cancelled.
         self._closed = True
 
     def _each_minute(self) -> None:
@@ -61,6 +62,7 @@ class Retention:
 
     def _trim_soon(self) -> None:
         if not self._closed:
+            # Called from a commit, which holds `committing`, and a trim takes that lock: so it runs from a timer.
             self._timers.after(TRIM_ON_NS, self._trim)
 
     def _trim(self) -> None:
@@ -80,9 +82,12 @@ class Retention:
         and JSON files show what exists. A crash here loses nothing: what was acknowledged is in the log.
         """
         with self._lock:
+            # The writer thread has ended, and calls are rejected: nothing is decided any more, so one pass of slices
+            # covers all.
             is_wanted = self._snapshot.want_at_close()
         if is_wanted:
             self._committer.flush()
         for _ in range(TRIM_STEPS_AT_CLOSE):
+            # Bounded: a program that ends should not wait for the trim of a long history.
             if self._committer.failure is not None or not self._step():
                 break

@@ -126,6 +126,8 @@ class Snapshot:
         """
         if not self.is_due(seq):
             return None
+        # First the slice that found no space: slices are written in their order, because `gone` may only follow the
+        # late copies, and the last one must follow all others.
         held, self._held = self._held, None
         if held is not None:
             self._gone += [key for key in held.gone if key in wanted]
@@ -144,11 +146,15 @@ class Snapshot:
                 return self._entries_part()
             self._copies_saved = True
         if self._gone:
+            # From the end, which costs nothing. Keys in `wanted` go back to the list: the deliveries of this group read
+            # these rows after the write.
             gone = self._gone[-PART_ENTRIES:]
             del self._gone[-PART_ENTRIES:]
             self._gone += [key for key in gone if key in wanted]
             return SnapshotSlice(gone=[key for key in gone if key not in wanted])
         self._entries = self._late_copies()
+        # Checked once more before the end: a copy that was made since the last check may have its data only in the log
+        # before `begun_at`, which is pruned after the last slice.
         return self._entries_part() if self._entries else self._last_part(seq)
 
     def wrote(self, part: SnapshotSlice) -> None:
@@ -163,6 +169,7 @@ class Snapshot:
         for index, entry in enumerate(part.sources):
             # Only now: until the slice was written, the data could only be read from its old place.
             row = part.entries[index]
+            # From now on a reader of the data uses the row; the log before this snapshot may be pruned.
             entry.home_entity = row[0]
             entry.home_sequence = row[1]
         if part.last is not None:
@@ -187,6 +194,8 @@ class Snapshot:
         self._copies_saved = False
         self._begun_at = seq
         self._weight = state.weight
+        # Swapped, not copied: what changes from here on belongs to the next snapshot, too. Its row may be written
+        # twice, which is right, because rows are absolute.
         self._entries, state.unsaved = state.unsaved, []
         self._gone, state.gone = state.gone, []
         self._marks, state.unsaved_marks = state.unsaved_marks, []
@@ -203,8 +212,12 @@ class Snapshot:
         size = 0
         while self._entries and len(part.entries) < PART_ENTRIES and size < PART_BYTES:
             entry = self._entries.pop()
+            # Before the row is made: a change after this slice marks the message again, for the next snapshot.
             entry.unsaved = False
             if entry.state != GONE:
+                # Under the store's lock, also if it reads from disk: the row must be of the same moment as `seq`. An
+                # error is not caught here: without this message the snapshot would be incomplete
+                # (`Committer._next_part`).
                 data = entry.data if entry.data is not None else self._journal.bodies([entry])[entry]
                 part.entries.append((entry.entity.number, entry.sequence, entry.as_saved(), data))
                 part.sources.append(entry)
@@ -218,6 +231,8 @@ class Snapshot:
         sessions = {}
         over = []
         for entity in state.entities.values():
+            # All sessions of the entity: one that was deleted leaves no record of that, so its rows are replaced as a
+            # whole.
             if entity.unsaved:
                 entity.unsaved = False
                 sessions[entity.number] = [
@@ -225,11 +240,15 @@ class Snapshot:
                     for session in entity.sessions.values()
                     if session.state is not None or session.token is not None
                 ]
+            # Dedup keys that have left their window are deleted here, not when they expire: a table that is written
+            # with each expiry would cost more than the keys.
             over.append((entity.number, MARK_SENT, now_ns - entity.settings.mark_window_ns()))
             over.append((entity.number, MARK_PROCESSED, now_ns - (entity.settings.ttl_ns or FOREVER_NS)))
         summary = Summary(
             seq=self._begun_at,
             overlap=seq,
+            # Also entities that were deleted since the beginning: recovery replays from `begun_at`, and the log there
+            # still names them.
             entities=[row_of(each) for each in {*self._entities, *state.entities.values()}],
             dropped=[(number, state.known[number]) for number in self._dropped],
             retired=dict(state.retired),

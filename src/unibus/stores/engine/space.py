@@ -59,6 +59,8 @@ class Space:
         if self._reserve.full:
             raise StoreFull(f"{self._url}: the disk is full; nothing was stored", _HINT)
         waiting: i64 = len(self._state.fresh)
+        # `seq - waiting` is the last change that was taken for writing. A new value means that a commit has begun
+        # since, so the count starts again for the new group.
         if self._state.seq - waiting != self._group:
             self._group = self._state.seq - waiting
             self._bytes = 0
@@ -74,6 +76,7 @@ class Space:
         except OSError as error:
             log.warning("the free space of %s is unknown: %s", self._url, error)
             return  # The write finds out; it can still use the reserve.
+        # Twice: the group in progress may need as much again, and this process does not know how much of it is written.
         if free < 2 * needed:
             raise StoreFull(
                 f"{self._url}: {needed:,} bytes to store at once, but {free:,} bytes are free; nothing was stored",

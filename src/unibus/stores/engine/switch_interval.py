@@ -29,6 +29,8 @@ class SwitchInterval:
         with self._lock:
             if not self._open:
                 self._before_s = sys.getswitchinterval()
+            # Recorded before the interval changes: an interrupt in between leaves a store that `restore` can still
+            # remove.
             self._open.add(id(store))
             sys.setswitchinterval(min(sys.getswitchinterval(), INTERVAL_S))
 
@@ -37,6 +39,7 @@ class SwitchInterval:
             unchanged = abs(sys.getswitchinterval() - INTERVAL_S) < 1e-6  # Else the program has set its own.
             if self._open == {id(store)} and unchanged:
                 sys.setswitchinterval(self._before_s)
+            # After the interval is restored: an interrupted call repeats both, and `discard` does not raise.
             self._open.discard(id(store))
 
     def forget_in_child(self) -> None:

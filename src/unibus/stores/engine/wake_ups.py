@@ -40,6 +40,7 @@ class HistoryWakeUps:
         """Called without the store's lock. The other callbacks run also if one raises."""
         with self._lock:
             calls, self.calls = self.calls, []
+        # Cleared before the calls: a callback may watch again, and must be called for the next commit.
         for call in calls:
             try:
                 call()
@@ -76,6 +77,8 @@ class WakeUps:
     def wake(self) -> None:
         calls: list[Callable[[], None]] = []
         with self._lock:
+            # Taken under the lock, called without it: a callback may call the store, or belong to a loop in another
+            # thread.
             woken = self._state.woken
             self._state.woken = []
             for entity in woken:
@@ -85,6 +88,8 @@ class WakeUps:
                     calls += entity.wakers
                     entity.wakers = []
                 elif entity.wakers and entity.receives():
+                    # `woken` has the entity once for each message that became active, so each message wakes one
+                    # receiver. A receiver that finds the message taken already waits again.
                     calls.append(entity.wakers.pop(0))
         for call in calls:
             call()

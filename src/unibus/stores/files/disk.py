@@ -82,6 +82,7 @@ class RealFiles:
         return os.path.isdir(path)
 
     def make_folder(self, path: str) -> None:
+        # Not synced: the caller syncs the parent folder once everything in it exists.
         if not os.path.isdir(path):
             os.mkdir(path, FOLDER_MODE)
 
@@ -100,12 +101,15 @@ class RealFiles:
                 file.seek(offset)
             if size < 0:
                 return file.readall()
+            # A read may return fewer bytes than asked for, although the file has more.
             data = file.read(size)
             while len(data) < size and (more := file.read(size - len(data))):
                 data += more
             return data
 
     def create(self, path: str, like: str = "") -> int:
+        # O_APPEND: each write goes to the end, whatever else has the file open. O_CLOEXEC: a child process must not
+        # inherit it.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _FLAGS, FILE_MODE)
         if like:
             keep_mode(path, like)
@@ -115,6 +119,8 @@ class RealFiles:
         return os.open(path, os.O_WRONLY | os.O_APPEND | _FLAGS)
 
     def write(self, handle: int, data: bytes) -> None:
+        # A short write is normal: on a signal, or when the disk fills up in the middle. The next call then reports the
+        # error.
         written = os.write(handle, data)
         while written < len(data):
             written += os.write(handle, memoryview(data)[written:])
@@ -124,6 +130,7 @@ class RealFiles:
 
     def sync(self, handle: int) -> None:
         try:
+            # Never repeated after an error, see SyncFailed.
             _sync_data(handle)
         except OSError as error:
             raise SyncFailed(error.errno, error.strerror) from error
@@ -132,6 +139,7 @@ class RealFiles:
         os.close(handle)
 
     def rename(self, path: str, to: str) -> None:
+        # Before the rename: the name must never lead to a file with other permissions than before.
         keep_mode(path, to)
         os.replace(path, to)
 
@@ -163,6 +171,8 @@ def append_whole(files: Files, handle: int, data: bytes, end: int) -> None:
     except OSError as error:
         if has_no_space(error):
             try:
+                # The reserve may be released and the same group written again, so no half of a line may be left before
+                # it.
                 files.truncate(handle, end)
             except OSError as torn:
                 # Half a record stays at the end of the file. Not an error of no space: nothing may be written after it.
@@ -177,6 +187,7 @@ def replace(files: Files, path: str, data: bytes) -> None:
     """
     fresh = f"{path}.new"
     write_synced(files, fresh, data)
+    # Atomic for other processes and for a crash of this one; for a power cut only together with the sync below.
     files.rename(fresh, path)
     files.sync_folder(folder_of(path))
 

@@ -32,6 +32,8 @@ class HeldFiles:
 
     def __init__(self, identity: Callable[[str], Identity | None] = identity_of) -> None:
         self._identity = identity
+        # Protected by the lock of the journal, except for `problem`, which works on a copy: health checks come from any
+        # thread.
         self._held: dict[str, Identity | None] = {}
         self._next_ns = 0
 
@@ -64,6 +66,7 @@ class HeldFiles:
         """Called by every commit. Raises StoreFailed at most a second after a file was deleted or replaced."""
         now_ns = monotonic_ns()
         if now_ns >= self._next_ns:
+            # Once per second: a stat for each commit would cost as much as a small write.
             self._next_ns = now_ns + LOOK_EVERY_NS
             problem = self.problem()
             if problem:

@@ -33,6 +33,7 @@ def is_held_by(path: str, pid: int) -> bool:
         return False
     if not is_alive(pid):
         return False
+    # The process is checked first: the lock file of a process that was killed still names it.
     holder = _holder_in_table(inode)
     return holder == pid if holder else pid_in(lock) == pid and _is_locked(lock)
 
@@ -64,6 +65,8 @@ def _is_locked(lock: str) -> bool:
     import fcntl
 
     try:
+        # A descriptor of its own: flock belongs to the open file, so closing this one cannot release an owner's lock in
+        # the same process.
         file = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False

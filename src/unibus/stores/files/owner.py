@@ -79,6 +79,8 @@ class Owner:
             raise
 
     def _locked(self) -> bool:
+        # A lock that names a running process is refused at once. Only one that names no running process is tried again:
+        # it may be the shared lock of a command, or an owner that has not written its text yet.
         ends_s = time.monotonic() + PASSING_S
         while not _lock(self._file):
             if not is_passing(self._path) or time.monotonic() > ends_s:
@@ -88,6 +90,8 @@ class Owner:
 
     def take(self, path: str) -> None:
         """Register the store file of this lock. Raises StoreBusy if this process has it open under another name."""
+        # Not locked, only registered: flock on the lock file excludes other processes, this table a second name in this
+        # one.
         found = checked_links(path)
         if found is not None:
             self._take(_identity(found))
@@ -104,6 +108,7 @@ class Owner:
     def release(self) -> None:
         """Release the lock. Clears the text first, if the disk allows it; the text is for people only."""
         if self._file >= 0:
+            # While the lock is still held: a later owner may have written its own text right after the unlock.
             self._write_text(b"")
             self._close(True)
 
@@ -121,6 +126,7 @@ class Owner:
             with contextlib.suppress(OSError):  # Closing unlocks as well,
                 _unlock(file)  # but not while a forked child has a copy of the descriptor.
         for identity in self._taken:
+            # After the unlock: a thread that finds no entry may open the file at once, and must get the lock.
             _open_here.pop(identity, None)
         self._taken = []
         self._file = -1  # Before the close: another file may get the same number at once.
@@ -133,6 +139,7 @@ class Owner:
         not."""
         file, self._file = self._file, -1
         if file >= 0:
+            # Recorded so that SQLite never opens these files here, not even read-only.
             _inherited.update((identity, self._pid) for identity in self._stores)
             os.close(file)
         self._taken = []
@@ -165,6 +172,8 @@ def checked_links(path: str) -> os.stat_result | None:
         found = os.stat(path)
     except FileNotFoundError:
         return None
+    # Each name would have its own -wal and its own lock file, so two owners would write one file without knowing of
+    # each other. A folder always has several links.
     if found.st_nlink > 1 and not os.path.isdir(path):
         raise StoreUnavailable(
             f"{path} has {found.st_nlink} hard links: each name would be a store of its own over the same bytes",
@@ -234,6 +243,8 @@ def _lock(file: int) -> bool:
         else:
             import fcntl
 
+            # flock and not fcntl.lockf: it belongs to the open file, so closing another descriptor of the same name
+            # does not release it, nor does a forked child that closes its copy.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in _BUSY:

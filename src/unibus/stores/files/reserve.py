@@ -70,6 +70,7 @@ class Reserve:
             log.warning("the store works without a reserve: %s: %s", self._path, error)
             self.wanted = 0
         self._piece = max(self.wanted // PIECES, PIECE_BYTES_MIN)
+        # On a disk without a single free block not even recovery can write.
         if self.size and self.is_low(self._piece):
             self.release()
 
@@ -90,8 +91,10 @@ class Reserve:
             if not self.wanted:
                 return False
             self.full = True
+            # `full` is set before, also if nothing is left: from now on the store must not grow.
             if not self.size:
                 return False
+            # From the end: a truncation frees blocks at once, and the rest stays allocated.
             size = max(0, self.size - self._piece)
             try:
                 file = os.open(self._path, os.O_WRONLY | _FLAGS)
@@ -103,6 +106,7 @@ class Reserve:
                 finally:
                     os.close(file)
             except OSError as error:
+                # Taken as used up: a reserve that cannot be released must not be counted on.
                 log.warning("the reserve %s could not be released: %s", self._path, error)
                 self.size = 0
                 return False
@@ -132,6 +136,7 @@ class Reserve:
             try:
                 _fill(file, self.size, self.wanted)
             except OSError:
+                # Give back what a failed attempt has taken: groups may need it now.
                 os.ftruncate(file, self.size)
                 raise
             finally:
@@ -146,6 +151,7 @@ class Reserve:
     def close(self) -> None:
         """Remove the file. On a full disk it stays: the next opening needs the space."""
         with self._guard:
+            # Removed only by the owner, and before it releases the lock: the next owner creates its own.
             if self._is_open and self.wanted and not self.full:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._path)
@@ -161,6 +167,7 @@ def _fill(file: int, size: int, wanted: int) -> None:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
+    # Without fallocate the blocks are written. A hole would reserve nothing.
     for offset in range(size, wanted, len(_ZEROS)):
         os.pwrite(file, _ZEROS[: wanted - offset], offset)
 

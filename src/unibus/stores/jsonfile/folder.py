@@ -33,6 +33,8 @@ def check_place(files: Files, folder: str) -> None:
             f"{folder} has {min(others)!r} in it, and no {STATE}: it is not a store of unibus",
             "choose another folder, or an empty one",
         )
+    # A log without its state.json is a damaged store, not a new one: with a new state.json the messages of its snapshot
+    # would be lost.
     log = f"{folder}/wal"
     if files.is_folder(log) and any(is_segment(name) for name in files.list(log)):
         raise damaged(f"{folder}/{STATE}", 0, "it is missing, but there is a log")
@@ -59,6 +61,7 @@ def begin(files: Files, folder: str, domain: str) -> str:
     if _is_new(files, folder):
         _make_folders(files, folder)
         write_state(files, folder, State("store", FORMAT, domain, instant_text(time.time_ns())))
+        # The name of the folder itself is in its parent: without this a power cut could lose the whole store.
         files.sync_folder(str(Path(folder).parent))
     found = read_state(files, folder).domain
     _make_folders(files, folder)  # A copy of the store may lack an empty folder.

@@ -77,6 +77,8 @@ def session_of(form: SessionForm) -> SavedSession:
 def message_form(data: bytes) -> tuple[msgspec.Raw, bytes]:
     """The message as JSON text; and its bytes, if the text would not decode to exactly the same bytes."""
     try:
+        # The bytes of a sender are what counts, also if a newer version has written them: a document that would change
+        # one byte of them is for people only.
         text = encode_json(decode(data))
     except BusError:
         return NO_DOCUMENT, data

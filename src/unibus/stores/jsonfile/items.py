@@ -75,6 +75,8 @@ class ItemWindow:
 
     def block(self, offset: int, length: int) -> bytes:
         """An item with a right checksum. Raises StoreDamaged for another."""
+        # A large read at the wanted place: keys ascend and mostly follow each other in the file, so the next ones are
+        # in it, too.
         if not self._base <= offset <= self._base + len(self._data) - length:
             self._base, self._data = offset, self._files.read(self._path, offset, max(length, _CHUNK_BYTES))
         block = self._data[offset - self._base : offset - self._base + length]
@@ -112,11 +114,14 @@ def write_items(
             pieces += (before, block)
             offset += len(before) + len(block)
             held += len(block)
+            # Written in pieces: the messages of an entity may be larger than memory.
             if held > _CHUNK_BYTES:
                 crc, pieces, held = _flush(files, handle, pieces, crc), [], 0
         pieces.append(b"\n  ]\n}\n" if rows.keys else b"]\n}\n")
         offset += len(pieces[-1])
         crc = _flush(files, handle, pieces, crc)
+        # Before state.json can list it. The checksum of the whole file is computed from what was written, not read
+        # back.
         files.sync(handle)
     finally:
         files.close(handle)
@@ -135,6 +140,8 @@ def read_items(files: Files, path: str, size: int) -> Iterator[tuple[int, bytes]
     while base + len(data) < size:
         data += files.read(path, base + len(data), _CHUNK_BYTES)
         end = 0
+        # A block that is cut by the end of the piece does not match: it is read again with the next piece. Text inside
+        # of a block cannot look like its end, because JSON escapes line breaks.
         for match in _BLOCK.finditer(data):
             end = match.end()
             yield base + match.start(), match.group()
@@ -144,6 +151,7 @@ def read_items(files: Files, path: str, size: int) -> Iterator[tuple[int, bytes]
 
 
 def is_as_listed(files: Files, path: str, listed: Listed) -> bool:
+    # The size first: it costs nothing, and finds most truncated files.
     if files.size(path) != listed.bytes:
         return False
     crc = 0

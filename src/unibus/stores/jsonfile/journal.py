@@ -92,6 +92,7 @@ class JsonFileJournal:
         self._log = JsonLog(self._files, f"{self._folder}/wal", self.reserve, self.held)
         self._snapshots = Snapshots(self._files, self._folder)
         try:
+            # Order: checks that change nothing, the folder, the owner's lock, and only then files in it.
             check_place(self._files, self._folder)
             self._files.make_folder(self._folder)
             if files is None:
@@ -110,10 +111,12 @@ class JsonFileJournal:
     def load(self, state: StoreState) -> int:
         try:
             with self._mutex:
+                # Read before anything is written: a damaged or newer folder stays as it is.
                 folder_state = read_state(self._files, self._folder)
                 self._cursors = read_cursors(self._files, self._folder)
                 self._log.find()
                 JsonLoading(self._files, self._folder, folder_state, self._snapshots, self._log).run(state)
+                # Only now, when recovery has accepted everything, is anything written.
                 self._settle(folder_state)
                 self.held.hold(self._folder, f"{self._folder}/{STATE}")
                 if self._owner is not None:
@@ -121,6 +124,7 @@ class JsonFileJournal:
                 self.reserve.refill()
         except OSError as error:
             raise unavailable(self._folder, error) from error
+        # The live dict of the state: names of new entities appear in the lines without another call.
         self._names = state.known
         return folder_state.covers
 
@@ -145,6 +149,8 @@ class JsonFileJournal:
         self._from_reserve(lambda: write_state(self._files, self._folder, folder_state))
         if self._cursors.readers or self._cursors.oldest > 1:
             self._from_reserve(lambda: write_cursors(self._files, self._folder, self._cursors))
+        # The steps that a crash may have interrupted, each idempotent: renames and deletions of a snapshot, the slices
+        # of one that was not finished, segments that were pruned.
         self._snapshots.tidy(folder_state)
         if self._files.size(f"{self._folder}/{PART}") >= 0:
             self._files.remove(f"{self._folder}/{PART}")
@@ -159,10 +165,13 @@ class JsonFileJournal:
         with self._mutex, self._writing():
             self.held.check()
             if changes:
+                # A write without space was cut off again (`append_whole`), so the same group can be written once more.
                 self._from_reserve(lambda: self._log.append(first_seq, changes, self._names))
             if sync or part is not None:
                 self._log.sync()
             if part is not None and not part.is_empty():
+                # The group is written and perhaps synced already. A slice that fails for want of space only waits; any
+                # other error leaves the files of the snapshot in an unknown state, so it stops the store.
                 part.put_off = not _try_beside(self.reserve, lambda: self._take(part))
             elif self._log.is_full():
                 _try_beside(self.reserve, self._log.roll)
@@ -172,8 +181,12 @@ class JsonFileJournal:
             self._log.roll()  # The snapshot covers whole segments: they can be deleted when history is pruned.
         self._snapshots.take(part)
         if part.last is not None:
+            # Everything that the snapshot covers is synced in the log by `append`, so state.json never refers to a
+            # change that a power cut could remove.
             self._snapshots.finish(part.last, instant_text(time.time_ns()))
+            # The name leads to a new file now: without this the next check would report it as replaced.
             self.held.hold(f"{self._folder}/{STATE}")
+            # After the switch: until then readers of these messages need their lines in the log.
             self._log.forget_bodies(part.last.seq)
 
     @contextmanager
@@ -187,6 +200,7 @@ class JsonFileJournal:
             self._failure = f"{self._name} could not be written: {error.strerror or error}"
             raise failed(self._failure) from error
         except BaseException as error:
+            # Also Ctrl-C: it may have interrupted a write at any byte.
             self._failure = f"{self._name} could not be written: {error}"
             raise
 
@@ -194,6 +208,7 @@ class JsonFileJournal:
         if not self._mutex.acquire(blocking=False):
             return False
         try:
+            # A full segment is followed by a roll, which syncs twice.
             return not self._log.is_full()
         finally:
             self._mutex.release()
@@ -265,6 +280,8 @@ class JsonFileJournal:
 
     def move_cursor(self, name: str, seq: int) -> None:
         with self._mutex:
+            # A new dict for each move: `_keep_cursors` changes memory only after the write, so the old one must stay
+            # unchanged until then.
             before = self._cursors.readers.get(name, CursorRecord())
             self._keep_cursors(self._cursors.oldest, {**self._cursors.readers, name: CursorRecord(seq, before.missed)})
 
@@ -290,6 +307,8 @@ class JsonFileJournal:
             kept = self._log
             oldest, left, count = 0, kept.size_bytes(), 0
             for segment, after in zip(kept.segments[:TRIM_SEGMENTS], kept.segments[1:], strict=False):
+                # A segment is deleted only if the snapshot covers it to its last change, which is the one before the
+                # next segment. The last segment has no next one, so it always stays.
                 if after.first - 1 > up_to_seq:
                     break
                 if left <= self._history_bytes and kept.last_ns(segment) >= now_ns - self._history_age_ns:
@@ -318,6 +337,7 @@ class JsonFileJournal:
     def close(self) -> None:
         with self._mutex:
             try:
+                # Nothing is written or deleted if a file was replaced: the names may lead to another store by now.
                 if not self.held.release_all():
                     self._write_reached()
                     self._snapshots.abandon()
@@ -340,6 +360,8 @@ class JsonFileJournal:
             self._reached = self._log.last  # Set first: a second `close` does not write it again.
             try:
                 self._log.sync()
+                # From the file, not from memory: the last snapshot has written it, and everything but this number
+                # stays.
                 folder_state = read_state(self._files, self._folder)
                 folder_state.reached = self._reached
                 write_state(self._files, self._folder, folder_state)

@@ -129,12 +129,14 @@ def mentions(text: str) -> bytes:
 
 def sealed(text: bytes) -> bytes:
     """A JSON object as a line with its checksum."""
+    # The object without its last brace, so that the checksum becomes its last field and the line stays valid JSON.
     body = text[:-1]
     return b"%b%b%b%b\n" % (body, _CRC_HEAD, checksum(body).encode(), _CRC_TAIL)
 
 
 def is_whole(line: bytes) -> bool:
     """Whether the checksum of this line, given without its line break, is right."""
+    # By position from the end: a line is not parsed before its checksum is right.
     if line[-_CRC_CHARS : -_CRC_CHARS + len(_CRC_HEAD)] != _CRC_HEAD or not line.endswith(_CRC_TAIL):
         return False
     return line[-10:-2] == checksum(line[:-_CRC_CHARS]).encode()

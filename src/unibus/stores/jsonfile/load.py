@@ -1,5 +1,7 @@
 """Recovery from JSON files: load the files that state.json lists, then replay the log after them.
 
+    state.json ──▶ entities/*.json, messages/*.json ──▶ the state at `covers` ──▶ wal/*.jsonl after it ──▶ StoreState
+
 Up to `overlap` a change of the log may be older than the messages of the snapshot, so checks are strict only after it
 (engine/snapshot.py). A wrong checksum, a gap or a log that is too short raises StoreDamaged, with file and line.
 Nothing of such a store is served, because acknowledged messages could be missing.
@@ -43,6 +45,7 @@ class JsonLoading:
         problem = sequence_problem(state)
         if problem:
             raise damaged(f"{self._folder}/messages", 0, problem)
+        # The log may add a message after newer ones of the snapshot: put them in the order of their sequences.
         if folder_state.overlap > folder_state.covers:
             for entity in state.entities.values():
                 entity.entries = dict(sorted(entity.entries.items()))
@@ -68,6 +71,8 @@ class JsonLoading:
         StoreDamaged."""
         fresh = self._snapshots.fresh_path(listed.file, listed.generation)
         named = f"{self._folder}/{listed.file}"
+        # The new name first. The checksum decides, not the name: after a power cut the old file may still have the
+        # final name, and state.json lists the new content.
         for path in (fresh, named):
             if self._files.size(path) >= 0 and is_as_listed(self._files, path, listed):
                 return path
@@ -75,12 +80,15 @@ class JsonLoading:
 
     def _load_entities(self, state: StoreState) -> None:
         folder_state = self._folder_state
+        # The counters are in state.json, because they change with every message, and the entity files change rarely.
         sequences = {counter.number: counter.last for counter in folder_state.sequences}
         found = []
         for listed in folder_state.files:
             if listed.file in ENTITY_FILES:
                 path = self._path(listed)
                 found += [_read_entity(block) for _, block in read_items(self._files, path, listed.bytes)]
+        # By number, which is the order of creation: a subscription comes after its topic, a dead-letter queue after its
+        # entity.
         for form in sorted(found, key=lambda form: form.number):
             entity = Entity(form.number, form.name, _KINDS[form.kind], form.settings)
             entity.created_ns, entity.updated_ns = form.created_ns, form.updated_ns
@@ -104,6 +112,7 @@ class JsonLoading:
                 sequence, saved = read_block(block)
             except (msgspec.MsgspecError, KeyError) as error:
                 raise damaged(path, line_at(self._files, path, offset), ITEM) from error
+            # Only the place of the data is kept; the data itself is read when the message is delivered.
             rows.add(sequence, offset, len(block))
             restore(state, entity, sequence, saved)
         self._snapshots.rows[listed.number] = rows
@@ -122,6 +131,7 @@ class JsonLoading:
             for kind, keys in kinds.items() if entity is not None else ():
                 assert entity is not None
                 mark = entity.mark_processed if kind == processed else entity.mark
+                # By time: a dedup window removes expired keys from its front.
                 for key, at_ns in sorted(keys.items(), key=lambda item: item[1]):
                     mark(key, at_ns)
 

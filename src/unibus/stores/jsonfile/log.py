@@ -4,6 +4,10 @@ A group of changes is one write, and one sync if a call asks for it. Only the la
 a segment is synced before the next one is created. A segment that a snapshot covers is history, and is deleted as a
 whole.
 
+    append ──▶ lines of the group ──▶ one write at the end of the last segment ──▶ sync ──▶ acknowledged
+    roll   ──▶ sync the last segment ──▶ create the next one ──▶ sync the folder
+    begin  ──▶ at each opening: the last segment is replaced by a synced copy without its torn end
+
 **The end of the log.** Recovery has to tell a torn write from damage:
 
     line 1  line 2  li…               a line with a wrong checksum, or a group without its last line, at the end:
@@ -77,6 +81,7 @@ class JsonLog:
         self._look_at = 0  # The segment size at which to ask the file system for its free space.
         self._is_low = False
         self._handle = -1
+        # Written into each line: recovery uses it to tell a torn end from damage (`_check_end`).
         self._synced = 0  # How many bytes of the last segment are on disk.
         self._lines = 0  # How many lines it has.
         # Messages whose data is only in the log: seq, offset and length of each line.
@@ -95,6 +100,7 @@ class JsonLog:
         """The groups after a change. A torn group at the end is left out; `begin` cuts it off."""
         self.last = after
         for segment in self.segments[self._index_of(after + 1) :]:
+            # Segments are created in order and deleted from the front, so a gap in the middle cannot come from a crash.
             if segment.first > self.last + 1:
                 raise damaged(segment.path, 1, f"changes {self.last + 1} to {segment.first - 1} are missing before it")
             yield from self._recover(segment, segment is self.segments[-1])
@@ -105,6 +111,8 @@ class JsonLog:
         end, number, expected = 0, 1, segment.first
         for place in positions_of(data, segment.path, expected):
             number = place.number + 1
+            # A group counts only with its last line, whose `group` is its own seq. So a write that was cut between two
+            # lines leaves no half of a group.
             group.append(place)
             if place.line.group == place.line.seq:
                 expected = place.line.seq + 1
@@ -114,9 +122,12 @@ class JsonLog:
                 if changes:
                     yield changes
                 group = []
+        # Bytes after the last complete group: torn by a crash, or damaged.
         if end != len(data):
             self._check_end(segment, data, end, number, may_end)
+        # `expected` counts also groups that the snapshot covers, so this is the end of the log itself (log_end.py).
         self.reached = expected - 1
+        # From here on the torn bytes are not part of the segment; they are still in the file until `begin`.
         segment.size = end
         self._synced = end
         self._lines = data.count(b"\n", 0, end)
@@ -139,6 +150,9 @@ class JsonLog:
         """
         if not may_end:
             raise damaged(segment.path, number, "it is not what was written, and the log goes on after it")
+        # Any complete line after the damage can prove it, also one of an incomplete group: `synced` was true when the
+        # line was written. Without such a line the end is taken for torn: what was never synced was never acknowledged
+        # as D2.
         for offset, line in lines_of(data, end):
             if is_whole(line) and read_line(line, segment.path, 0).synced > end:
                 later = data.count(b"\n", 0, offset) + 1
@@ -154,6 +168,8 @@ class JsonLog:
             self._create(self.last + 1)
             return
         segment = self.segments[-1]
+        # A copy and not a truncation plus a sync: pages that an earlier process could not write may be marked clean in
+        # the kernel's cache, and a sync would not write them again. New pages are certainly dirty.
         replace(self._files, segment.path, self._files.read(segment.path, 0, segment.size))
         self._handle = self._files.open(segment.path)
         self._held.hold(segment.path)
@@ -169,6 +185,7 @@ class JsonLog:
         # An administrator may have opened the log to a group of users: the next segment gets the same mode.
         handle = self._files.create(segment.path, self.segments[-1].path if self.segments else "")
         self._files.sync_folder(self._folder)
+        # From here on nothing can fail for want of space. Until here the old segment is still the last one.
         before, self._handle = self._handle, handle
         if before >= 0:
             self._held.release(self.segments[-1].path)
@@ -187,6 +204,7 @@ class JsonLog:
         last = first_seq + len(changes) - 1
         group = last if len(changes) > 1 else 0
         offset = segment.size
+        # All lines before the write: an error in one of them leaves the file untouched.
         lines = [
             line_of(seq, change, names.get(change.entity, ""), group, self._synced)
             for seq, change in enumerate(changes, first_seq)
@@ -207,6 +225,8 @@ class JsonLog:
             self._is_low = self._reserve.is_low(2 * SEGMENT_BYTES)
 
     def sync(self) -> None:
+        # Nothing written since the last sync: nothing to do. After a failed sync this is never called again, because
+        # the journal stops.
         if self._synced < self.segments[-1].size:
             self._files.sync(self._handle)
             self._synced = self.segments[-1].size
@@ -220,11 +240,14 @@ class JsonLog:
         """Start a new segment, unless this one is empty. This one is synced first: only the last one can be torn."""
         if self.segments[-1].first > self.last:
             return
+        # Without this, a power cut could tear this segment while the next one has acknowledged lines: recovery would
+        # have to take the tear for damage.
         self.sync()
         self._create(self.last + 1)
 
     def close(self) -> None:
         if self._handle >= 0:
+            # First the field: a second `close` must not close a number that another file has by then.
             handle, self._handle = self._handle, -1
             self._files.close(handle)
 
@@ -257,6 +280,7 @@ class JsonLog:
         data = self._files.read(segment.path, base, segment.size - base)
         end = 0
         for offset, text in lines_of(data, 0):
+            # A line that is skipped is not checked either. Its checksum was right when it was recovered or written.
             if mentioned in text:
                 if not is_whole(text):
                     break
@@ -265,6 +289,8 @@ class JsonLog:
                     yield line.seq, line.change
             end = offset + len(text) + 1
             number += 1
+        # The loop ends early at a line with a wrong checksum. It was right before, so the file was changed under the
+        # open store.
         if base + end != segment.size:
             raise damaged(segment.path, number, "it is not what was written")
 
@@ -286,6 +312,7 @@ class JsonLog:
         if at < 0 or self._seqs[at] != seq:
             raise StoreDamaged(f"{segment.path} has no message in change {seq}", "restore a backup")
         offset = self._offsets[at]
+        # Checked again at each read: the disk may have changed since, and a receiver must never get a damaged message.
         text = self._files.read(segment.path, offset, self._lengths[at])
         line = read_line(text[:-1], segment.path, 0) if is_whole(text[:-1]) else None
         if line is None or line.seq != seq or not isinstance(line.change, (Sent, Passed)):
@@ -295,6 +322,7 @@ class JsonLog:
 
     def forget_bodies(self, up_to: int) -> None:
         """The snapshot has the data up to this change now."""
+        # The columns ascend, because changes are appended in order: the covered ones are the front.
         at = bisect_right(self._seqs, up_to)
         for column in (self._seqs, self._offsets, self._lengths):
             del column[:at]
@@ -314,6 +342,8 @@ class JsonLog:
     def drop_before(self, oldest: int) -> None:
         """Delete the segments that end before this change."""
         while len(self.segments) > 1 and self.segments[1].first <= oldest:
+            # Removed from the front, one by one: a crash in between leaves a log without a gap. The folder is not
+            # synced: a file that a power cut restores is deleted at the next opening (`cursors.json` has `oldest`).
             self._files.remove(self.segments[0].path)
             del self.segments[0]
 

@@ -175,6 +175,8 @@ class Snapshots:
         if not self.is_running():
             self._handle = self._files.create(self._path(PART))
             self._part_bytes = 0
+        # The write comes before any change in memory: a slice that finds no space leaves both as they were, and is
+        # taken again as a whole.
         blocks = [message_block(sequence, saved, data) for _, sequence, saved, data in part.entries]
         if blocks:
             append_whole(self._files, self._handle, b"".join(blocks), self._part_bytes)
@@ -196,6 +198,7 @@ class Snapshots:
 
     def _locate(self, number: int, sequence: int) -> tuple[str, int, int]:
         """In the slices, or in a file of the last snapshot."""
+        # A slice is newer than the file of the last snapshot, so it is searched first.
         path, found = self._path(PART), self._taken.get(number, {}).get(sequence)
         rows = self.rows.get(number)
         if found is None and rows is not None:
@@ -219,6 +222,7 @@ class Snapshots:
     def finish(self, summary: Summary, written: str) -> None:
         """Write the new files and switch to them. After an OSError of no space nothing has changed: it can be
         repeated."""
+        # From the file: `reached` and the marks of earlier snapshots are merged into the new one.
         before = read_state(self._files, self._folder)
         try:
             state, rows = self._switch(before, summary, written)
@@ -227,6 +231,7 @@ class Snapshots:
                 self._declared = {}  # `tidy` deletes the files that it describes.
                 self.tidy(before)
             raise
+        # The switch has taken place. From here on only memory and the names of files follow.
         self.listed, self.rows = {listed.file: listed for listed in state.files}, rows
         self.covers, self.generation = summary.seq, state.generation
         self._clear()
@@ -237,6 +242,8 @@ class Snapshots:
         generation = before.generation + 1
         self._entities.update((row.number, row) for row in summary.entities)
         summary.entities = sorted(self._entities.values(), key=lambda row: row.number)
+        # Under names that no state.json lists: until the switch the old files are untouched, and a crash leaves the old
+        # snapshot.
         fresh = self._write_entities(summary, generation)
         rows = self._write_messages(summary, generation, fresh)
         # Content and names of the new files are on disk before state.json lists them.
@@ -258,6 +265,7 @@ class Snapshots:
             ]
             if name == NAMESPACE_FILE and not items:
                 continue
+            # `_declared` is empty after an opening: the first snapshot of a process writes these files once more.
             if name in self.listed and self._declared.get(name) == items:
                 fresh[name] = self.listed[name]
                 continue
@@ -269,6 +277,7 @@ class Snapshots:
     def _write_messages(self, summary: Summary, generation: int, fresh: dict[str, Listed]) -> dict[int, ItemRows]:
         """Write the files of changed entities; the others stay valid. `fresh` gets all of them."""
         kept = {listed.number: listed for listed in self.listed.values() if listed.number}
+        # An entity in neither has the same messages as in its file, so the file stays valid, and is not read.
         changed = {*self._taken, *self._gone}
         entities = {row.number: (row.name, row.kind) for row in summary.entities}
         rows = {number: found for number, found in self.rows.items() if number not in changed}
@@ -276,6 +285,7 @@ class Snapshots:
         names = {name.casefold() for name in fresh}
         for number in sorted(changed):
             keys = self._keys(number)
+            # No file for an entity without messages: its old one becomes `obsolete`.
             if not keys:
                 continue
             if number not in entities:
@@ -284,6 +294,7 @@ class Snapshots:
                 )
             name, kind = entities[number]
             file = kept[number].file if number in kept else f"messages/{stem_of(name, kind)}.json"
+            # Compared without case, for file systems that ignore it: the second file would replace the first.
             if file.casefold() in names:
                 file = f"{file.removesuffix('.json')}~{number}.json"
             names.add(file.casefold())
@@ -298,6 +309,7 @@ class Snapshots:
         old = self.rows.get(number)
         keys = set(() if old is None else old.keys)
         keys.update(self._taken.get(number, ()))
+        # Last: a message that was in a slice and was removed afterwards is in both.
         keys.difference_update(self._gone.get(number, ()))
         return sorted(keys)
 
@@ -323,12 +335,14 @@ class Snapshots:
                 if not name.endswith(".new") or not generation.isdigit():
                     continue
                 if wanted.get(file) == int(generation):
+                    # Not synced. If a power cut undoes it, recovery finds the file under its other name.
                     self._files.rename(self._path(f"{folder}/{name}"), self._path(file))
                 else:
                     self._files.remove(self._path(f"{folder}/{name}"))
         for listed in state.files:
             if listed.number in self.rows:
                 self.rows[listed.number].path = self._path(listed.file)
+        # Only after state.json no longer lists them.
         for file in state.obsolete:
             if self._files.size(self._path(file)) >= 0:
                 self._files.remove(self._path(file))
@@ -369,6 +383,7 @@ def merged(before: State, summary: Summary) -> State:
         before.domain,
         covers=summary.seq,
         overlap=summary.overlap,
+        # The log is synced up to `overlap` before the snapshot is finished, so the number is true.
         reached=max(before.reached, summary.overlap),
         sequences=[Counter(row.number, row.name, row.sequence) for row in summary.entities],
         retired=summary.retired,

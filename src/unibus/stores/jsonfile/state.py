@@ -101,6 +101,7 @@ def read_state(files: Files, folder: str) -> State:
         known = _Known()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise malformed(path, data) from error
+    # Kind and version before the checksum: the file of another program, or of a newer version, is not damaged.
     if known.unibus != "store":
         raise StoreUnavailable(f"{path} is not one of unibus", "choose another folder")
     if known.format > FORMAT:

@@ -102,6 +102,8 @@ class EmbeddedCatalog:
 
     def count_before(self, entity: str, priority: int, sequence: int, at_most: int) -> int:
         with self._lock:
+            # Without `_begin`: it may raise and may apply deadlines, and the caller holds a lock of its own. A message
+            # that has expired is still counted, so the estimate is too high at most.
             found = self._state.find(entity)
             if found is None or not found.receives():
                 return 0
@@ -110,6 +112,9 @@ class EmbeddedCatalog:
     def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
         with self._lock:
             self._begin()
+            # The sorted list is kept between calls (StoreState.listing), so a client that reads page by page does not
+            # sort for each page. An entity that is created or deleted in between shifts the pages: the protocols accept
+            # that.
             listed = self._state.listing(kind, target_of(self._state, topic) if topic else None)
             return resolved([info_of(entity) for entity in listed[skip : skip + top]])
 
@@ -144,6 +149,8 @@ class EmbeddedCatalog:
 
     def count_new(self, commands: Sequence[Send]) -> int:
         with self._lock:
+            # Only an estimate by the time the sends arrive: another send with the same key may come first. The rate
+            # limit may then charge for a duplicate, and no message is affected.
             return count_new(self._state, commands, self._begin())
 
     def watch_filters(self, watch: FilterWatch | None) -> None:

@@ -54,9 +54,12 @@ class CommitPlacement:
             self._here_ns = 0
         # Cap one slow sync: disks stall now and then, and a single stall must not move the average past the limit.
         self._here_ns += (min(lasted_ns, QUICK_NS * 4) - self._here_ns) // _WEIGHT
+        # Not capped: `took_there` compares it with the writer thread, and needs what a commit on the loop really costs
+        # now.
         self._last_ns += (lasted_ns - self._last_ns) // 2
         if self._here_ns > self._quick_ns:
             self._was_slow = True
+            # The thread is measured again from its first commit: what it took before an earlier pause says nothing.
             self._there_count = 0
             self._paused_until_ns = ended_ns + self._pause_ns
             self._pause_ns = min(self._pause_ns * 2, PAUSE_NS_MAX)
@@ -70,6 +73,7 @@ class CommitPlacement:
         lasted_ns = answered_ns - began_ns
         self._there_count += 1
         self._there_ns = lasted_ns if self._there_count == 1 else self._there_ns + (lasted_ns - self._there_ns) // 4
+        # Judged only after some commits: the first one includes the start of the thread.
         if self._there_count < _WEIGHT or self._paused_until_ns == 0:
             return
         # More than half slower than the loop itself was: end the pause, and accept what the loop takes.

@@ -59,6 +59,7 @@ def on_fork(call: Callable[[int], None]) -> ForkMark:
     It runs before any other code of the child and must take no lock: the thread that held it does not exist there.
     """
     mark = ForkMark(call)
+    # Weak: the mark ends with its owner, so a store that was freed is not called in later children.
     _marks[id(mark)] = mark
     return mark
 
@@ -97,6 +98,8 @@ def keep_for_ever(thing: object) -> None:
         import ctypes
     except ImportError:
         return  # Then `_kept` holds it until the interpreter ends.
+    # One reference that is never released: at exit the interpreter clears module globals, `_kept` among them, and would
+    # free the object after all.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
@@ -137,6 +140,8 @@ def _before() -> None:
         if not new:
             return  # A lock that is added later does not matter: SQLite opens files under OPENING, which is taken.
         for lock in sorted(new, key=id):
+            # Listed before it is taken. A Ctrl-C between the two lines leaves a listed lock that is not held, which
+            # `is_owned` detects; the other order would leave a held lock that no code releases.
             _now_held.append(lock)
             if not lock.acquire(timeout=WAIT_S):
                 log.warning("a process was forked during a write; do not open a store in the child")
@@ -164,6 +169,8 @@ def is_owned(lock: threading.RLock) -> bool:
 
 
 def _after_in_child() -> None:
+    # Only this thread exists here, and no other code has run yet. The locks are reset and not released: some were held
+    # by threads that the child does not have.
     _now_held.clear()
     for lock in (_forking, LOCK, *_held_at_fork.values()):
         renew(lock)

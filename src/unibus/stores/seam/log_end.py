@@ -34,6 +34,8 @@ def check_end(path: str, last: int, reached: int, overlap: int) -> None:
     if last < reached:
         what = f"the log ends with change {last}, but the store was opened or closed at change {reached}"
         raise _cut(path, what, reached - last)
+    # Slices are written in the same transaction as the group, or after the group is synced. So a log that ends before
+    # `overlap` cannot be the result of a crash.
     if last < overlap:
         what = f"the log ends with change {last}, but the snapshot has changes up to {overlap}"
         raise _cut(path, what, overlap - last)

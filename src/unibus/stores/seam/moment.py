@@ -48,6 +48,8 @@ def copy_of(state: StoreState, bodies: Callable[[Iterable[StoredMessage]], dict[
     entries: list[StoredMessage] = []
     for entity in entities:
         held = [entry for _, entry in sorted(entity.entries.items())]
+        # Both locks are held, so no row can be deleted between the listing and this read: every message of the copy has
+        # its data.
         found = bodies([entry for entry in held if entry.data is None])
         entries += [_copied(entry, entry.data if entry.data is not None else found.get(entry)) for entry in held]
     states = {

@@ -52,6 +52,8 @@ class Waiter:
         self._why: object = None
 
     # Called by the task
+    # The protocol that asyncio.Task needs of what a coroutine yields: the flag above, get_loop, add_done_callback,
+    # result and cancel. A task accepts any object with these, so a Waiter need not be a Future.
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
@@ -71,6 +73,8 @@ class Waiter:
             return False  # The task is resumed already.
         self._cancelled = True
         self._why = msg
+        # In a later turn, as a Future does it: the caller of Task.cancel must not run the cancelled task inside its own
+        # call. The write still takes place; only this task does not learn its result.
         self._loop.call_soon(self.resume)
         return True
 
@@ -81,6 +85,7 @@ class Waiter:
         wake = self._wake
         context = self._context
         if wake is not None:
+            # Before the call: the task may cancel this waiter, or wait again, while it runs.
             self._wake = None
             if context is None:
                 wake(self)
@@ -122,6 +127,8 @@ class CommitResult:
 
     def settle(self, failure: Callable[[], BaseException] | None) -> None:
         """First half of `decide`: the outcome is set, and no waiter is notified yet."""
+        # The committer calls this under its lock `committing` and `notify` after it. A thread that leads acquires
+        # `committing` next, so it finds `done` set and does not write a second time.
         with _GUARD:
             self.failure = failure
             self.done = True
@@ -132,6 +139,8 @@ class CommitResult:
         `here` is the running loop, if the caller is a callback of that loop and not a task: then its tasks are resumed
         inside this call instead of through a wake-up.
         """
+        # No lock for these reads: `done` is set, so a waiter that is not in a list yet sees it and wakes itself. A
+        # waiter that is woken twice does no harm.
         if self._arrived is not None:
             self._arrived.set()
         for call, pending in self._calls:
@@ -149,6 +158,8 @@ class CommitResult:
 
     def _resume(self) -> None:
         """On the loop: continue all its tasks."""
+        # Swapped first: a resumed task may wait for another group, but never for this one again, and a second call of
+        # `_resume` finds nothing to do.
         waiters, self._waiters = self._waiters, []
         begun = 0
         try:
@@ -170,6 +181,8 @@ class CommitResult:
     def add(self, loop: asyncio.AbstractEventLoop) -> Waiter:
         """On the loop: a new waiter."""
         waiter = Waiter(loop)
+        # The first loop to wait gets the list without a lock. Two loops may arrive together, so the choice is made
+        # under the lock, once; the other one goes to `_elsewhere`.
         if self._loop is None:
             with _GUARD:
                 self._loop = self._loop or loop
@@ -186,6 +199,8 @@ class CommitResult:
 
     def call(self, call: "Callable[[Pending[object]], None]", pending: "Pending[object]") -> None:
         with _GUARD:
+            # Both under the lock, unlike in `add`: a callback must be called exactly once, and no later wake-up would
+            # correct a mistake.
             late = self.done
             if not late:
                 self._calls.append((call, pending))
@@ -195,6 +210,8 @@ class CommitResult:
             self.commits.kick()
 
     def wait(self, timeout_s: float | None) -> None:
+        # This thread writes the group itself instead of waking the writer: that saves two thread switches. `lead` has
+        # no timeout, because a write in progress cannot be interrupted.
         if self.commits is not None:
             self.commits.lead(self)
         # Still open only if the outcome is decided elsewhere. The event is made here: most results need none.

@@ -47,6 +47,7 @@ class ReplayIndex:
         self._log = log
         self._history = EntityHistory(number, after_sequence, since_ns)
         self._lock = threading.Lock()
+        # All below is protected by `_lock`.
         self._seq = 0  # The last change that was read.
         self._oldest = 0
         self._sequences: list[int] = []
@@ -88,6 +89,8 @@ class ReplayIndex:
         return [(sequence, _data(found.get(seq))) for sequence, seq in places]
 
     def _catch_up(self) -> None:
+        # Called under `_lock`. `some_after` syncs and reads the journal, so a second page waits for the first scan
+        # instead of scanning beside it.
         is_changed = False
         while page := self._log.some_after(self._seq):
             for _, change in page:
@@ -96,6 +99,7 @@ class ReplayIndex:
                 self._history.add_change(seq, change)
             self._seq = page[-1][0]
         oldest = self._log.oldest_seq()
+        # Sorting is the expensive step, so it is left out while the entity has nothing new and nothing was pruned.
         if is_changed or oldest != self._oldest:
             self._oldest = oldest
             found = self._history.found

@@ -167,6 +167,8 @@ def seq_before(history: History, oldest: int, last: int, instant_ns: int) -> int
     while low < high:
         middle = (low + high + 1) // 2
         events, _ = history.events_after(middle - 1, 1)
+        # An Event has microseconds, so the instant is cut to them: an event of the same microsecond must not count as
+        # older. Where seqs have gaps, the event that was found may lie beyond `middle`.
         if events and events[0].seq <= high and events[0].ts * 1_000 < instant_ns - instant_ns % 1_000:
             low = events[0].seq
         else:
@@ -188,6 +190,8 @@ class OpenStoreReader:
 
     def entities(self) -> list[EntityInfo]:
         while True:
+            # Events first: every message that the flows count was in the state that `entities` reads afterwards, or has
+            # left it since.
             events, safe = self.events_after(self._seq, PAGE, CAME | WENT)
             count_flows(self._flows, events)
             self._seq = events[-1].seq if events else max(self._seq, safe)

@@ -49,6 +49,7 @@ class SqliteBodies:
         for row in self._connection.execute(GROUP, (wanted,)):
             changes = changes_of(self._path, *row)
             if wanted <= row[1]:
+                # The oldest one: a dict keeps the order of insertion.
                 while len(self._groups) >= _CACHED_GROUPS:
                     del self._groups[next(iter(self._groups))]
                 self._groups[row[0]] = changes
@@ -58,6 +59,7 @@ class SqliteBodies:
         )
 
     def _data_of(self, entry: StoredMessage, change: Change) -> bytes:
+        # The id is compared: with a wrong home a receiver would get another message's data, without any error.
         if isinstance(change, (Sent, Passed)) and change.who.message_id == entry.who.message_id:
             return change.data
         raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")

@@ -51,16 +51,19 @@ class Checkpoints:
     def is_due(self, limit: int) -> bool:
         if self.wal_bytes > limit:
             return True
+        # Asking the file system costs a call, so it is asked once for each step of growth.
         if not self._step or self.wal_bytes < self._look_at:
             return False
         self._look_at = self.wal_bytes + self._step
         self._allocate()
+        # Twice the limit: the log may grow by as much again before the next look, and the file by what is copied.
         return self._reserve.full or self._reserve.is_low(2 * limit)
 
     def _allocate(self) -> None:
         """Reserve in the file what a checkpoint will need, while there is space. If there is none, the disk is full."""
         size = self._connection.pragma("page_count") * PAGE_BYTES
         try:
+            # `page_count` includes pages that are in the log only: it is the size of the file after a checkpoint.
             missing = size - os.stat(self._path).st_size
         except OSError:
             return  # HeldFiles reports what is wrong with the file.
@@ -80,11 +83,14 @@ class Checkpoints:
     def run(self, limit: int, *, must: bool = False) -> None:
         """Copy as far as no reader blocks it. A full disk is not an error, because the log has everything; except with
         `must`, at an opening."""
+        # At an opening the whole reserve may be used: without this checkpoint nothing can be served.
         left = self._left(0 if must else self._reserve.wanted // 2)
         if left < 0 and must:
             raise apsw.FullError("database or disk is full")
         if left < 0:
             left = self.wal_bytes
+        # What a reader has blocked stays in the log, but must not make the next commit try again: the count is lowered
+        # so that the next try comes after AGAIN_BYTES.
         self.wal_bytes = min(left, max(0, limit - AGAIN_BYTES))
         self._look_at = self.wal_bytes + self._step
 
@@ -95,6 +101,8 @@ class Checkpoints:
         """
         while True:
             try:
+                # PASSIVE never waits for a reader: it copies up to the oldest snapshot that one uses. If all was copied
+                # and no reader is left, the next commit writes the log from its beginning.
                 pages, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 return (pages - moved) * PAGE_BYTES
             except apsw.Error as error:

@@ -39,9 +39,12 @@ def _open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw
     except apsw.Error as error:
         raise StoreUnavailable(f"cannot open {path}: {error}", "check that the folder exists") from error
     try:
+        # For the moment when another process opens or closes the file: SQLite then takes short exclusive locks.
         connection.set_busy_timeout(5_000)
         if exclusive:
             connection.pragma("locking_mode", "exclusive")
+        # Read only so far. A file of another program or of a newer version is rejected before any pragma could change
+        # it.
         if not check_identity(connection, path):
             # Both take effect only before the first table is created.
             connection.pragma("page_size", PAGE_BYTES)
@@ -82,6 +85,7 @@ def check_identity(connection: apsw.Connection, path: str) -> bool:
 
 def _set_pragma(connection: apsw.Connection, path: str, name: str, value: int | str) -> None:
     connection.pragma(name, value)
+    # Where WAL is impossible, as on a network file system, SQLite keeps another mode without an error.
     found = connection.pragma(name)
     if found != value:
         raise StoreUnavailable(
@@ -95,6 +99,7 @@ def _migrate(connection: apsw.Connection, domain: str) -> None:
     for version, script in migrations():
         if version > connection.pragma("user_version"):
             with SqliteTransaction(connection):
+                # Schema changes are transactional in SQLite, also CREATE and ALTER TABLE, and so is user_version.
                 connection.execute(script)
                 connection.pragma("user_version", version)
                 connection.pragma("application_id", APPLICATION_ID)
@@ -109,6 +114,7 @@ class SqliteTransaction:
         self._connection = connection
 
     def __enter__(self) -> None:
+        # The write lock at once: a deferred transaction could fail at its first write, after work was done.
         self._connection.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -120,6 +126,7 @@ class SqliteTransaction:
                 if not self._connection.get_autocommit():
                     self._connection.execute("ROLLBACK")
                 raise
+        # Autocommit is on again if SQLite has rolled back by itself, as it does for SQLITE_FULL and SQLITE_IOERR.
         elif not self._connection.get_autocommit():
             self._connection.execute("ROLLBACK")
 

@@ -43,13 +43,18 @@ class Groups:
     def is_index_due(self) -> bool:
         return self.index is not None and self.index.is_due() and time.monotonic_ns() >= self._index_ns
 
-    def write(self, row: Row | None, part: SnapshotSlice | None, oldest: int, log_bytes: int, last: int) -> None:
-        """Write a group; `row` is None if it has no changes. Sets `part.put_off` if the slice did not fit on the
-        disk."""
+    def write(
+        self, row: Row | None, part: SnapshotSlice | None, oldest: int, log_bytes: int, last: int, sync: bool
+    ) -> None:
+        """Write a group; `row` is None if it has no changes. Sets `part.put_off` if the slice did not fit on the disk.
+
+        With `sync` something is written in any case: SQLite syncs only with a commit.
+        """
         if part is None and not self.is_index_due():  # The usual case: one statement, which is its own transaction.
             self._write_row(row, last)
             return
         more = None if part is None or part.is_empty() else part
+        # Not tried on a full disk: the reserve is for groups, which callers wait for.
         if (more is not None or self.is_index_due()) and not self._reserve.full:
             try:
                 self._write_more(row, more, oldest, log_bytes, last)
@@ -61,12 +66,15 @@ class Groups:
                 self._index_ns = time.monotonic_ns() + PUT_OFF_NS
         if more is not None:
             more.put_off = True
-        if row is not None or more is None:
+        # A slice alone that is put off writes nothing, which spares the reserve; but a caller may wait for the sync of
+        # earlier groups, and must not be answered without one.
+        if row is not None or more is None or sync:
             self._write_row(row, last)
 
     def _write_row(self, row: Row | None, last: int) -> None:
         """Without a row something else has to be written: only a write is synced, and the sync is for earlier
         groups."""
+        # Any write would do; this one is small. The log has `last` already, so the value is true.
         if row is None:
             self.write_meta("overlap", last)
         else:
@@ -81,6 +89,8 @@ class Groups:
         """Repeat the statement, each time with one more piece of the reserve, until it finds space or none is left."""
         while True:
             try:
+                # Each try is a whole transaction, so a failed one leaves nothing. A piece of the reserve may be too
+                # small, or another program may take it: hence the loop.
                 self._connection.execute(sql, values)
                 return
             except apsw.Error as error:

@@ -46,6 +46,7 @@ class SqliteHistory:
         with self._file.look():
             rows = self._file.rows_after(seq, changes_max, PAGE_BYTES)
         groups = [(row[0], changes_of(self._path, *row)) for row in rows]
+        # The first group may begin before the reader's position, if that was in the middle of a group.
         if groups and groups[0][0] <= seq:
             first, changes = groups[0]
             groups[0] = (seq + 1, changes[seq + 1 - first :])

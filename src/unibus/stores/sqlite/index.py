@@ -23,6 +23,8 @@ class SqliteIndex:
         self._connection = connection
         self._rows_after = rows_after
         self._saved: int = connection.execute("SELECT max(last) FROM trace_blocks").get or 0
+        # Not filled from the log at the opening: a start should not read 65,536 changes for a search that may never
+        # come.
         self._block = Block(last + 1)
 
     def add(self, changes: Sequence[Change]) -> None:
@@ -52,6 +54,7 @@ class SqliteIndex:
     def _completed(self, oldest: int) -> Block:
         """The open block, complete from the end of the saved index, or from the beginning of history."""
         first = max(self._saved + 1, oldest)
+        # Complete: it begins where the saved index ends, or history was pruned up to it meanwhile.
         if self._block.first <= first:
             return self._block
         block = Block(first)

@@ -102,6 +102,8 @@ class SqliteJournal:
         self._history_bytes = history_bytes
         self._mutex = threading.RLock()
         hold_at_fork(self._mutex)
+        # Under `_mutex`. The numbers after it change only under the committer's lock `committing`; other threads read
+        # them one at a time, without a lock.
         self._synced = True
         self._log_bytes = 0
         self._last = 0
@@ -134,6 +136,7 @@ class SqliteJournal:
         try:
             with self._mutex:
                 loading = SqliteLoading(self._connection, self._path, state)
+                # Raises StoreDamaged before recovery writes anything: a damaged file stays as it is, for a repair.
                 covered = loading.run()
                 oldest = self._connection.execute("SELECT min(seq) FROM log").get
                 self._groups.index = SqliteIndex(self._connection, state.seq, self._rows_after)
@@ -152,7 +155,9 @@ class SqliteJournal:
         self._last = self._reached = state.seq
         self._oldest = state.seq + 1 if oldest is None else cast(int, oldest)
         if self._owner is not None:
+            # After the write above: it has created -wal and -shm if they did not exist.
             self.held.hold(self._path, f"{self._path}-wal", f"{self._path}-shm", f"{self._path}.lock")
+        # Last: recovery itself may have needed the space.
         self.reserve.refill()
         return covered
 
@@ -164,6 +169,7 @@ class SqliteJournal:
     # Writing
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
+        # Outside of `_mutex`, so that readers can use the file meanwhile.
         records = pack(changes)
         crc = checksum(records)
         last = first_seq + len(changes) - 1
@@ -172,17 +178,26 @@ class SqliteJournal:
         try:
             with self._mutex:
                 self.held.check()
+                # In WAL mode FULL syncs the log at each commit, NORMAL only before a checkpoint. An empty slice is how
+                # the committer asks for a sync of earlier groups.
                 self._sync(sync or part is not None)
+                # Only synced groups gain from preallocated space; a D1 group would pay for it and not wait for any
+                # sync.
                 if sync and self._preallocation is not None and self._preallocation.is_due(self._checkpoints.wal_bytes):
                     self._preallocation.extend(self._checkpoints.wal_bytes)
                 row = (first_seq, last, changes[0].at_ns if changes else 0, crc, records)
-                self._groups.write(row if changes else None, part, self._oldest, self._log_bytes, last)
+                self._groups.write(row if changes else None, part, self._oldest, self._log_bytes, last, sync)
                 if self._groups.index is not None:
+                    # After the write: the index has only changes that the log has.
                     self._groups.index.add(changes)
                 self._checkpoints.wal_bytes += len(records) + _ROW_BYTES
+                # A checkpoint that fails for another reason than space fails the append, although the group is written:
+                # after a failed sync nothing may be built on the file.
                 if self._checkpoints.is_due(CHECKPOINT_BYTES):
                     self._checkpoints.run(CHECKPOINT_BYTES)
         except apsw.Error as error:
+            # At close nothing may be written after a failed write: SQLite would sync again, and a second sync after a
+            # failed one may report success without having written.
             self._failed = True
             raise self._failure(error) from error
         self._last = last
@@ -202,6 +217,7 @@ class SqliteJournal:
         return True
 
     def _sync(self, sync: bool) -> None:
+        # A pragma is a call into SQLite, so it is left out while the level stays the same.
         if sync != self._synced:
             self._connection.execute("PRAGMA synchronous = FULL" if sync else "PRAGMA synchronous = NORMAL")
             self._synced = sync
@@ -255,6 +271,7 @@ class SqliteJournal:
 
     def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
         found: list[tuple[int, Change]] = []
+        # Neighbours are mostly in one group, so the last decoded group is kept.
         first, changes = 0, list[Change]()
         with self._using_file():
             for seq in seqs:
@@ -268,6 +285,7 @@ class SqliteJournal:
 
     def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
         with self._using_file():
+            # A suspended generator keeps `_mutex`. So callers read it to its end or close it, in the same thread.
             for first, changes, _ in rows_after(self._connection, self._path, seq):
                 for index, change in enumerate(changes):
                     if first + index > seq:
@@ -285,6 +303,7 @@ class SqliteJournal:
             " ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, at_ns = excluded.at_ns"
         )
         with self._using_file():
+            # A reader may act on the position that it has stored, so it must survive a power cut.
             self._sync(True)
             self._connection.execute(sql, (name, seq, time.time_ns()))
 
@@ -297,6 +316,7 @@ class SqliteJournal:
         cut, freed, rows, is_more = 0, 0, 0, False
         with self._using_file():
             for last, at_ns, size in self._connection.execute(sql, (up_to_seq, TRIM_ROWS)):
+                # From the old end only, and the first row that stays ends the search: the log must not get a gap.
                 if at_ns >= now_ns - self._history_age_ns and self._log_bytes - freed <= self._history_bytes:
                     break
                 cut, freed, rows = last, freed + size, rows + 1
@@ -314,6 +334,8 @@ class SqliteJournal:
 
     def _prune(self, cut: int, freed: int) -> None:
         with SqliteTransaction(self._connection):
+            # One transaction: the rows, what readers miss because of it, the index, and the recorded beginning of the
+            # log. Without the last one recovery could not tell a log that was pruned completely from one that was lost.
             self._connection.execute(
                 "UPDATE cursors SET missed = missed + ? - max(seq, ?) WHERE seq < ?", (cut, self._oldest - 1, cut)
             )
@@ -321,9 +343,12 @@ class SqliteJournal:
             if self._groups.index is not None:
                 self._groups.index.prune(cut)
             insert(self._connection, "meta", ("log_bytes", self._log_bytes - freed, OLDEST, cut + 1), 2)
+        # After the commit only: memory must not be ahead of a transaction that is rolled back.
         self._oldest = cut + 1
         self._log_bytes -= freed
         self._bodies.clear_cache()
+        # In a transaction of its own: it may fail for want of space, and the pruning is valid without it. `fetchall`
+        # runs the statement to its end: it frees one page per step.
         self._connection.execute(f"PRAGMA incremental_vacuum({2 * TRIM_PAGES})").fetchall()
 
     def missed(self, name: str) -> int:
@@ -340,6 +365,8 @@ class SqliteJournal:
     def close(self) -> None:
         with self._mutex:
             try:
+                # Nothing is written if a file was replaced: the connection still leads to the old one, and the number
+                # would be recorded where no process looks for it.
                 if not self.held.release_all():
                     self._write_reached()
                 # A close runs a last checkpoint. If the write-ahead log was deleted, SQLite copies it into the file. If

@@ -53,6 +53,8 @@ class SqliteLoading:
         state = self._state
         snapshot, overlap = self.load_snapshot()
         state.seq = snapshot
+        # Everything is checked before the state is used: a checksum for each row, the sequence of groups, the end of
+        # the log, and the sequences.
         self._replay(snapshot, overlap)
         check_end(self._path, self._log_end(), self.reached, overlap)
         problem = sequence_problem(state)
@@ -62,6 +64,7 @@ class SqliteLoading:
         if overlap > snapshot:
             for entity in state.entities.values():
                 entity.entries = dict(sorted(entity.entries.items()))
+        # From here on every change must fit exactly, and new messages keep their data in memory.
         state.strict = True
         state.replaying = False
         return snapshot
@@ -84,7 +87,9 @@ class SqliteLoading:
         self.domain = str(meta.get("domain", "local"))
         self.log_bytes = cast(int, meta.get("log_bytes", 0))
         self._oldest = cast("int | None", meta.get(OLDEST))
+        # Data of replayed messages is dropped beyond the memory budget: the log or a row has it (`indexes.put`).
         state.replaying = True
+        # Entities first: all other rows refer to them by number.
         self._load_entities()
         self._load_messages()
         self._load_sessions()
@@ -108,6 +113,7 @@ class SqliteLoading:
                 state.add_entity(entity, sequence)
                 entity.unsaved = False
         for name, sequence in self._connection.execute("SELECT name, sequence FROM retired"):
+            # A slice may have a newer entity of this name already: then the name is not retired any more.
             if state.find(name) is None:
                 state.retired[name] = sequence
 
@@ -119,6 +125,7 @@ class SqliteLoading:
                 entity = self._state.entities.get(number)
                 if entity is None:
                     raise damaged(self._path, f"it has messages of entity {number}, which does not exist")
+            # The data has a checksum of its own, which is checked when it is read: recovery does not read the data.
             if zlib.crc32(saved) != crc:
                 raise damaged(self._path, f"the row of {entity.name!r} #{key & SEQUENCE_MASK}")
             restore(self._state, entity, key & SEQUENCE_MASK, unpack_entry(saved))
@@ -137,6 +144,7 @@ class SqliteLoading:
             entity = self._state.entities.get(number)
             if entity is not None and kind == MARK_PROCESSED:
                 entity.mark_processed(key, at_ns)
+            # A key of an entity that does not exist is left over from one that was deleted since: it has no meaning.
             elif entity is not None:
                 entity.mark(key, at_ns)
 
@@ -161,9 +169,12 @@ class SqliteLoading:
 def rows_after(connection: apsw.Connection, path: str, seq: int) -> Iterator[tuple[int, list[Change], int]]:
     """The groups of the log that end after `seq`: first seq, changes, size. Raises StoreDamaged at a gap."""
     sql = "SELECT seq, last, crc, records FROM log WHERE seq >= ? AND last > ? ORDER BY seq"
+    # The change after `seq` may be in the middle of a group, so the search starts at the group that contains it. The
+    # primary key answers both queries without a scan.
     begins = connection.execute("SELECT max(seq) FROM log WHERE seq <= ?", (seq + 1,)).get
     expected = 0
     for row in connection.execute(sql, (begins or 0, seq)):
+        # A gap between two rows cannot come from a crash: each group is appended in its own transaction, in order.
         if expected and row[0] != expected:
             raise damaged(path, f"the log, changes {expected} to {row[0] - 1}: they are missing")
         expected = row[1] + 1

@@ -114,12 +114,15 @@ class ReadOnlyFile:
         """One read transaction, or the open one. Raises errors of the driver as ours."""
         if self._opened_by:
             raise opened_by(self._opened_by)
+        # Nested: the caller is inside `moment`, and everything must be of that one transaction.
         if not self.connection.get_autocommit():
             yield
             return
         self._follow()
         try:
             with self._inside:
+                # A deferred BEGIN: the snapshot starts with the first read. From then on SQLite's WAL keeps this
+                # version of every page, and the owner continues to write.
                 self.connection.execute("BEGIN")
                 try:
                     yield
@@ -133,8 +136,11 @@ class ReadOnlyFile:
 
     def _follow(self) -> None:
         """Open the file again if another one has its name now: the caller wants to see that one."""
+        # Before each transaction, never inside: a look is of one file.
         identity = _identity(self.path)
         if identity != self.identity:
+            # Opened before the old one is closed: if the new file cannot be read, the error leaves a reader that still
+            # works.
             connection = open_read_only(self.path)
             self.close()
             self.connection, self.identity = connection, identity
@@ -178,6 +184,7 @@ class ReadOnlyFile:
         begins = cast(int, self.connection.execute("SELECT max(seq) FROM log WHERE seq <= ?", (seq + 1,)).get or 0)
         size = 0
         for row in self.connection.execute(_ROWS, (begins, seq)):
+            # A read transaction sees no half of a trim, so a gap is damage.
             if rows and row[0] != rows[-1][1] + 1:
                 raise damaged(self.path, f"the log, changes {rows[-1][1] + 1} to {row[0] - 1}: they are missing")
             rows.append(cast("tuple[int, int, int, bytes]", row))
@@ -242,10 +249,15 @@ class FollowedState:
 
     def catch_up(self) -> StoreState:
         last = self._file.last()
+        # A log that has become shorter means that the file was overwritten in place, for instance by a restored backup.
+        # A state that is ahead has applied deadlines itself, and the owner may have decided otherwise: so both are
+        # loaded again.
         known = 0 <= self._seq <= last and not (self._ahead and last != self._seq)
         if not known or not self._replay(last):
             self._load()
         now_ns = self._now_ns()
+        # With a grace time: a running owner applies its deadlines itself, and its changes arrive in the log a moment
+        # later. Without one, both would count.
         while self.state.due.next_ns() <= now_ns - GRACE_NS and self._run_due(now_ns):
             pass
         self.state.gone, self.state.dropped = [], []  # For snapshots, which a reader does not take.
@@ -266,6 +278,8 @@ class FollowedState:
         """Replay the log since the last look. False if a part of it was pruned meanwhile."""
         self.state.replaying = True
         for seq, changes, _ in self._file.groups_after(self._seq):
+            # Pruned since the last look: the changes in between are lost to this reader, so it starts from the
+            # snapshot.
             if seq != self._seq + 1:
                 return False
             for change in changes:
@@ -280,6 +294,7 @@ class FollowedState:
         """Apply deadlines as the next owner does when it opens the store. True if there may be more."""
         before = self.state.seq
         more = run_due(self.state, now_ns)
+        # Never written: the changes only bring this copy of the state up to date.
         self.state.take()
         self._ahead = self._ahead or self.state.seq != before
         return more

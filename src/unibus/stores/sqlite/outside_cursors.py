@@ -39,6 +39,7 @@ def show_cursor(path: str, name: str, seq: int) -> None:
     folder = folder_of(path)
     make_folder(folder)
     target = os.path.join(folder, quote(name, safe=""))
+    # One reader of this name at a time writes here: two would replace each other's temporary file.
     fresh = f"{target}{_FRESH}"
     with open(fresh, "wb", opener=opener) as file:
         file.write(msgspec.json.encode(Shown(seq, time.time_ns(), os.getpid())))

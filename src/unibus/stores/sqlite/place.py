@@ -24,6 +24,8 @@ def own_file(path: str) -> Owner:
     """The owner's lock on a file of ours, which is created if it does not exist. `path` is a real path."""
     try:
         _check(path)
+        # Order: checks that change nothing, then the lock, and only then the file itself. Two processes that create a
+        # new store at once meet at the lock.
         owner = Owner(path)
     except OSError as error:
         raise _unavailable(path, error) from error
@@ -56,6 +58,8 @@ def _check(path: str) -> None:
         return
     if not stat.S_ISREG(found.st_mode):
         raise StoreUnavailable(f"cannot open {path}: it is not a regular file", "choose another file")
+    # Before `_check_content`, which opens the file: closing it again would drop the POSIX locks that a connection of
+    # this process holds on it.
     check_not_open(path, found)
     if found.st_size:
         _check_content(path)

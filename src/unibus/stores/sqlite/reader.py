@@ -62,6 +62,8 @@ class SqliteReader:
 
     def list_messages(self) -> list[StoredMessage]:
         with self._file.look():
+            # Inside the look: the place of each message's data is valid for this moment. If the caller reads the data
+            # later and outside of `moment`, some messages may be missing.
             entities = sorted(self._state.with_homes().entities.values(), key=lambda each: each.name)
         return [entry for entity in entities for _, entry in sorted(entity.entries.items())]
 
@@ -86,6 +88,8 @@ class SqliteReader:
         if isinstance(change, (Sent, Passed)) and change.who.message_id == entry.who.message_id:
             return change.data
         sql = "SELECT data, data_crc FROM messages WHERE key = ?"
+        # The home as it was at the last look, then the row of the message itself: a snapshot may have written it since.
+        # With home_entity 0 the first key finds nothing.
         for entity, sequence in ((entry.home_entity, entry.home_sequence), (entry.entity.number, entry.sequence)):
             row = self._file.connection.execute(sql, (entity << SEQUENCE_BITS | sequence,)).fetchone()
             if row is not None:
@@ -132,6 +136,8 @@ class SqliteReader:
         sql = "SELECT first, data FROM trace_index WHERE bucket = ? ORDER BY first"
         with self._file.look():
             connection = self._file.connection
+            # Blocks of the index end where the last full one ended; the rest of the log is searched. The open block is
+            # in the owner's memory.
             indexed = cast(int, connection.execute("SELECT max(last) FROM trace_blocks").get or 0)
             blocks = cast("Iterator[tuple[int, bytes]]", connection.execute(sql, (bucket_of(crc),)))
             found = [seq for first, data in blocks for seq in find(first, data, crc)]
@@ -181,6 +187,7 @@ class EntityNames:
 
     def learn(self) -> None:
         """Read the entities of the snapshot, also deleted ones, and those that the log has declared since."""
+        # The table has the entities of the last snapshot; later ones are declared in the log after it.
         if self._learned_to < 0:
             self._domain = str(self._file.meta("domain") or "local")
             self._learned_to = self._file.covered()

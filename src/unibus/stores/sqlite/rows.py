@@ -41,6 +41,7 @@ def checksum(records: bytes) -> int:
 
 def changes_of(path: str, seq: int, last: int, crc: int, records: bytes) -> list[Change]:
     """The changes of one row of the log. Raises StoreDamaged or StoreVersion, with the numbers of the changes."""
+    # The type is checked first: SQLite stores any type in any column, and a damaged page may say that it is text.
     if not isinstance(records, bytes) or zlib.crc32(records) != crc:
         raise damaged(path, f"the log, changes {seq} to {last}")
     try:
@@ -60,6 +61,8 @@ def save_part(connection: apsw.Connection, part: SnapshotSlice, last: int) -> No
 
     `overlap` is raised in the same transaction, so recovery knows that rows may be newer than the snapshot.
     """
+    # Unlike `snapshot`, which only the last slice sets: a crash after this slice leaves rows that are newer than the
+    # snapshot, and recovery must know up to where.
     insert(connection, "meta", ("overlap", last), 2)
     _insert_entities(connection, part.entities)
     rows: list[Bound] = []
@@ -70,6 +73,7 @@ def save_part(connection: apsw.Connection, part: SnapshotSlice, last: int) -> No
     keys = [entity << SEQUENCE_BITS | sequence for entity, sequence in part.gone]
     for start in range(0, len(keys), _ROWS_PER_STATEMENT):
         some = keys[start : start + _ROWS_PER_STATEMENT]
+        # Idempotent: a slice that is repeated, or a row that never existed, does no harm.
         connection.execute(f"DELETE FROM messages WHERE key IN ({', '.join('?' * len(some))})", some)
 
 

@@ -77,6 +77,7 @@ def find(first: int, data: bytes, crc: int) -> Iterator[int]:
     wanted = array("I", [crc]).tobytes()
     at = data.find(wanted)
     while at >= 0:
+        # The same four bytes may also occur across two numbers, or as a distance.
         if at % _PAIR_BYTES == 0:
             yield first + int.from_bytes(data[at + 4 : at + _PAIR_BYTES], sys.byteorder)
         at = data.find(wanted, at + 1)

@@ -32,6 +32,8 @@ class WalPreallocation:
         wanted = min(used + STEP_BYTES, self._bytes_max)
         self._next = wanted - AHEAD_BYTES if wanted < self._bytes_max else _NEVER
         try:
+            # Opening and closing this file beside SQLite is safe: it holds its locks on the database and on -shm, never
+            # on -wal.
             file = os.open(self._path, os.O_WRONLY)
             try:
                 size = os.fstat(file).st_size
