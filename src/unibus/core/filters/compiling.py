@@ -62,7 +62,7 @@ class Compiler:
             return self.place(node)
         if isinstance(node, tree.Parameter):
             return self._parameter(node)
-        if isinstance(node, tree.Call):
+        if isinstance(node, tree.FunctionCall):
             return CallTerm(FUNCTIONS[node.function], [self.term(each) for each in node.arguments], self._draw)
         if isinstance(node, tree.Sign):
             return self._sign(node)

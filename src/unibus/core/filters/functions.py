@@ -1,7 +1,7 @@
 # mypyc: compiled
 """The functions of the filter language: one row of `FUNCTIONS` for each name that a text can call.
 
-    text ──▶ parser ──▶ tree.Call(function, arguments) ──▶ Compiler ──▶ CallTerm ──▶ evaluate(values, draw)
+    text ──▶ parser ──▶ tree.FunctionCall(function, arguments) ──▶ Compiler ──▶ CallTerm ──▶ evaluate(values, draw)
                  └── number of arguments                        types of arguments ──┘
 
 A new function is a function and a row here, and a line in docs/guide/filters.md: parsing, printing, compiling and
@@ -14,6 +14,8 @@ a wrong type is an EvaluationError: `evaluate` gets neither.
 
 from collections.abc import Callable
 from typing import Final, TypeAlias, final
+
+from mypy_extensions import i64
 
 from unibus.core.envelope.message import Message
 from unibus.core.filters.expressions import Draw, Term
@@ -41,14 +43,22 @@ class CallTerm(Term):
         self._draw = draw
 
     def value(self, message: Message) -> object:
-        values = [argument.value(message) for argument in self._arguments]
-        if None in values:
-            return None
-        for value, (name, wanted) in zip(values, self._function.arguments, strict=True):
-            # In Python a bool is an int; in the language TRUE is no number.
-            if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-                raise EvaluationError(f"{self._function.name}() needs {name}, not a {type(value).__name__}")
-        return self._function.evaluate(values, self._draw)
+        values: list[object] = []
+        has_null = False
+        for argument in self._arguments:
+            value = argument.value(message)
+            if value is None:
+                has_null = True
+            else:
+                self._check_type(len(values), value)
+            values.append(value)
+        return None if has_null else self._function.evaluate(values, self._draw)
+
+    def _check_type(self, index: i64, value: object) -> None:
+        name, wanted = self._function.arguments[index]
+        # In Python a bool is an int; in the language TRUE is no number.
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+            raise EvaluationError(f"{self._function.name}() needs {name}, not a {type(value).__name__}")
 
     def can_fail(self) -> bool:
         return True

@@ -247,7 +247,7 @@ class Parser(TokenCursor):
             arguments.append(_as_expression(inner))
             depth = max(depth, inner.depth)
         self.expect_sign(")", token.text if arguments else f"{row.name}(")
-        node = tree.PropertyCall(arguments[0]) if row is PROPERTY else tree.Call(row.name, tuple(arguments))
+        node = tree.PropertyCall(arguments[0]) if row is PROPERTY else tree.FunctionCall(row.name, tuple(arguments))
         return self._grown(node, depth, token.position)
 
     # Operators

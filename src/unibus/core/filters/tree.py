@@ -39,7 +39,7 @@ class PropertyCall(msgspec.Struct, frozen=True, tag=True):
     name: "Expression"
 
 
-class Call(msgspec.Struct, frozen=True, tag=True):
+class FunctionCall(msgspec.Struct, frozen=True, tag=True):
     """A call of a function of functions.py, by the name in its row."""
 
     function: str
@@ -112,12 +112,12 @@ class RemoveProperty(msgspec.Struct, frozen=True, tag=True):
     target: Property
 
 
-Expression: TypeAlias = Constant | Property | Parameter | PropertyCall | Call | Sign | Arithmetic
+Expression: TypeAlias = Constant | Property | Parameter | PropertyCall | FunctionCall | Sign | Arithmetic
 Predicate: TypeAlias = Comparison | IsNull | Exists | In | Like | Not | And | Or
 Node: TypeAlias = Expression | Predicate
 Statement: TypeAlias = SetProperty | RemoveProperty
 
-EXPRESSIONS = (Constant, Property, Parameter, PropertyCall, Call, Sign, Arithmetic)
+EXPRESSIONS = (Constant, Property, Parameter, PropertyCall, FunctionCall, Sign, Arithmetic)
 PREDICATES = (Comparison, IsNull, Exists, In, Like, Not, And, Or)
 
 
