@@ -28,9 +28,9 @@ OUTSIDE := $(SPARK) tests/unit/pipeline tests/unit/cli tests/crash tests/docs
 # The two runs of `make quick`, about as long each. No test here starts a process, and the stores of the contract are
 # not closed and opened before each verb, which is most of its time.
 QUICK := -q -m "not soak and not processes" -k "not Reopened"
-QUICK_ONE := tests/unit/bus tests/unit/core tests/cancellation
-QUICK_TWO := tests/contract tests/property $(addprefix tests/unit/,stores endpoints codecs client \
-	config integrations testing)
+QUICK_ONE := tests/contract tests/cancellation $(addprefix tests/unit/,bus core codecs client config integrations \
+	testing)
+QUICK_TWO := tests/property $(addprefix tests/unit/,stores endpoints)
 EXCEPTIONS := tests/soak/test_exceptions.py
 # Other clients with the same requests as tests/integration/azure_admin, which the compiled package does get.
 CLIENTS := tests/integration/openapi tests/integration/test_javascript.py tests/integration/test_python_clients.py

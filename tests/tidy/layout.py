@@ -83,7 +83,7 @@ _FOLDERS: Final = {
         "query": "seam",
         "sqlite": "files seam",
         ".": "engine files jsonfile seam sqlite",
-        "inspection": ". engine files jsonfile seam sqlite",
+        "inspection": ". engine files seam",
     },
     "cli": {
         "demo": "",

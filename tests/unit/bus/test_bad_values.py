@@ -450,7 +450,8 @@ class StoreRig(Rig):
         """What changes with every change to the store, as decided: when it is written is the committer's affair."""
         store = self.bus._runtime.queues().store
         assert isinstance(store, EmbeddedStore)
-        return self.entities(), store._state.seq, self.cursor("r")
+        entities, cursor = self.in_turn(lambda _: self.bus.entities(), lambda _: self.bus.cursor("r"))
+        return entities, store._state.seq, cursor
 
     def picture(self) -> object:
         """Everything that can be seen of the store, but for when somebody looked at it."""
@@ -474,10 +475,12 @@ class StoreRig(Rig):
 
     def goes_on(self) -> None:
         """The bus takes, gives and ends a message. This one is gone again after that."""
-        self.send("well", "well")
-        message = self.one("well")
+        _, (message,), _ = self.in_turn(
+            lambda _: self.bus.send("well", "well"),
+            lambda _: self.bus.receive_batch("well", 1, GUARD_S),
+            lambda received: received[0].complete(),
+        )
         assert message.body == "well"
-        self.do(message.complete)
 
 
 def properties_of(message: Message) -> object:

@@ -93,4 +93,6 @@ def _parts(node: tree.Node) -> list[tree.Node]:
         return [node.operand, *node.choices]
     if isinstance(node, tree.Like):
         return [node.operand, node.pattern] if node.escape is None else [node.operand, node.pattern, node.escape]
+    if isinstance(node, tree.FunctionCall):
+        return list(node.arguments)
     return [node.name] if isinstance(node, tree.PropertyCall) else []

@@ -128,20 +128,6 @@ def place_named(name: str) -> PlaceTerm | None:
 
 
 @final
-class NewIdTerm(Term):
-    def __init__(self, draw: Draw | None) -> None:
-        self._draw = draw
-
-    def value(self, message: Message) -> object:
-        if self._draw is None:
-            raise EvaluationError("newid() has no source of random values", "pass new_id to the filter")
-        return self._draw()
-
-    def can_fail(self) -> bool:
-        return True
-
-
-@final
 class SignTerm(Term):
     def __init__(self, operator: str, operand: Term, lenient: bool) -> None:
         self._operator = operator

@@ -12,6 +12,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from unibus.core.filters import tree
+from unibus.core.filters.functions import FUNCTIONS, PROPERTY, known_calls
 from unibus.core.filters.like import Likeness
 from unibus.core.filters.property_lookup import SYSTEM_NAMES, system_spelling
 from unibus.core.filters.tokens import (
@@ -48,7 +49,6 @@ _STRENGTHS: Final[dict[str, i64]] = {
     **dict.fromkeys(("*", "/", "%"), _MULTIPLY),
 }
 _INT64_MAX: Final = 2**63 - 1
-_FUNCTIONS: Final = frozenset({"NEWID", "PROPERTY", "P"})
 _INFIX_WORDS: Final = frozenset({"AND", "OR", "IN", "IS", "LIKE", "NOT", "ESCAPE"})
 _SYSTEM: Final = frozenset(SYSTEM_NAMES)
 
@@ -233,18 +233,22 @@ class Parser(TokenCursor):
         return tree.Property(name, "sys")
 
     def _call(self, token: FilterToken) -> Built:
-        name = token.text.upper()
-        if name not in _FUNCTIONS:
-            hint = near(name, _FUNCTIONS, "there are newid(), property(name) and p(name)")
+        row = FUNCTIONS.get(token.text.lower())
+        if row is None:
+            hint = near(token.text, frozenset([name.upper() for name in FUNCTIONS]), known_calls())
             raise invalid(f"no function {token.text[:40]!r},", token.position, hint)
         self.advance()
-        if name == "NEWID":
-            self.expect_sign(")", "newid(")
-            return Built(tree.NewId(), 1, token.position)
-        inner = self._parse(_ADD)
-        node = tree.PropertyCall(_as_expression(inner))
-        self.expect_sign(")", token.text)
-        return self._grown(node, inner.depth, token.position)
+        arguments: list[tree.Expression] = []
+        depth: i64 = 0
+        for _ in row.arguments:
+            if arguments:
+                self.expect_sign(",", token.text)
+            inner = self._parse(_ADD)
+            arguments.append(_as_expression(inner))
+            depth = max(depth, inner.depth)
+        self.expect_sign(")", token.text if arguments else f"{row.name}(")
+        node = tree.PropertyCall(arguments[0]) if row is PROPERTY else tree.FunctionCall(row.name, tuple(arguments))
+        return self._grown(node, depth, token.position)
 
     # Operators
 
