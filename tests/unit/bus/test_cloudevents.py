@@ -143,8 +143,8 @@ def test_an_event_is_published() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"specversion": "0.3"}, "specversion is '0.3' (only 1.0"),
-        ({"specversion": None}, "specversion is None (the value may not be"),
+        ({"specversion": "0.3"}, "specversion must be '1.0', got '0.3' (only 1.0"),
+        ({"specversion": None}, "specversion must be '1.0', got None (the value may not be"),
         ({"id": ""}, "id is ''"),
         ({"id": 5}, "id is 5"),
         ({"source": None}, "source is None"),

@@ -61,8 +61,8 @@ def another(west: Path, backup: Path) -> None:
 SPOILED: dict[str, tuple[Spoil, type[BusError], str]] = {
     "junk": (junk, CaptureDamaged, "no part of a record|line"),
     "no_about": (no_about, CaptureDamaged, "capture.json is damaged"),
-    "restored": (restored, LakeMismatch, "ends at 20, and the lake has read 'west' up to 40"),
-    "another": (another, LakeMismatch, "has another event 40"),
+    "restored": (restored, LakeMismatch, "ends at event 20, but the lake has read 'west' up to event 40"),
+    "another": (another, LakeMismatch, "has a different event 40"),
 }
 
 

@@ -63,7 +63,7 @@ def test_several_places_are_read() -> None:
         ({"startingoffset": "1"}, "did you mean 'startingOffsets'"),
         ({"zzz": "1"}, "no option 'zzz' .one of bodies, "),
         ({"mode": "permisive"}, "did you mean 'permissive'"),
-        ({"failOnDataLoss": "no"}, "failOnDataLoss is 'no' .write true or false"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss must be true or false, got 'no'"),
         ({"maxEventsPerTrigger": "0"}, "maxEventsPerTrigger is '0'"),
         ({"maxEventsPerTrigger": "1e3"}, "a whole number"),
         ({"maxTriggerDelay": "soon", "minEventsPerTrigger": "1"}, "'soon' is not a duration"),

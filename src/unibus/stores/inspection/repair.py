@@ -75,7 +75,7 @@ def repair(given: str, to: str) -> Inspection:
     kind, path = located(given)
     target = located(to, kind)[1]
     if os.path.lexists(target):
-        raise UsageError(f"{to} exists", "name a new store: a repair overwrites nothing")
+        raise UsageError(f"{to} exists already", "name a new store: a repair overwrites nothing")
     if not Path(target).parent.is_dir():
         raise UsageError(f"there is no folder {Path(target).parent}", "create it first")
     with contextlib.ExitStack() as stack:
@@ -125,7 +125,8 @@ def located(given: str, kind: str = "") -> tuple[str, str]:
         raise UsageError(f"{path} is neither a file nor a folder", "name a SQLite file or a JSON folder")
     if not kind and os.path.isdir(path) != (scheme == JSONFILE):
         raise UsageError(
-            f"{path} is a {'folder' if os.path.isdir(path) else 'file'}", "a SQLite store is a file, JSON a folder"
+            f"{path} is a {'folder' if os.path.isdir(path) else 'file'}, which is not a {scheme} store",
+            "a SQLite store is a file, a JSON store a folder",
         )
     real = os.path.realpath(path)
     checked_links(real)

@@ -139,11 +139,13 @@ def _checked(name: str, value: object) -> str | int | float | bool | None:
     if name in _FLAGS:
         if isinstance(value, bool):
             return value
-        raise ConfigInvalid(f"{name} is {value!r}", "give true or false without quotes; in Python True or False")
+        raise ConfigInvalid(
+            f"{name} must be true or false, got {value!r}", "write it without quotes; in Python True or False"
+        )
     if name in _NAMES:
         if isinstance(value, str) and value:
             return _text(name, value)
-        raise ConfigInvalid(f"{name} is {value!r}", "give the name of an entity")
+        raise ConfigInvalid(f"{name} must be the name of an entity, got {value!r}")
     if name == "rules":
         return _rules(value)
     if name == "authorization_rules":
@@ -152,11 +154,11 @@ def _checked(name: str, value: object) -> str | int | float | bool | None:
         if isinstance(value, str) and len(value) <= USER_METADATA_CHARS_MAX:
             return _text(name, value)
         raise ConfigInvalid(
-            f"user_metadata is {value!r:.60}", f"give text of at most {USER_METADATA_CHARS_MAX} characters"
+            f"user_metadata must be text of at most {USER_METADATA_CHARS_MAX} characters, got {value!r:.60}"
         )
     if value in _CHOICES[name]:
         return str(value)
-    raise ConfigInvalid(f"{name} is {value!r:.60}", f"use {' or '.join(map(repr, _CHOICES[name]))}")
+    raise ConfigInvalid(f"{name} must be {' or '.join(map(repr, _CHOICES[name]))}, got {value!r:.60}")
 
 
 def _text(name: str, value: str) -> str:
@@ -178,7 +180,7 @@ def _rules(value: object) -> str:
             text = text_of(rules)
             rules_of(text, AZURE)
             return text
-    raise ConfigInvalid(f"rules are {value!r:.60}", "give a list of Rule")
+    raise ConfigInvalid(f"rules must be a list of Rule, got {value!r:.60}")
 
 
 def _seconds(name: str, value: object) -> float:
@@ -188,7 +190,7 @@ def _seconds(name: str, value: object) -> float:
     except UsageError as error:
         raise ConfigInvalid(error.what, error.hint) from error
     if not least <= seconds <= most:
-        raise ConfigInvalid(f"{name} is {seconds:g} s", f"give from {least:g} to {most:g} seconds")
+        raise ConfigInvalid(f"{name} must be from {least:g} to {most:g} seconds, got {seconds:g}")
     return seconds
 
 
@@ -196,13 +198,15 @@ def _number(name: str, value: object) -> int:
     least, most = _NUMBERS[name]
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         bound = f"a whole number of {least} or more" if most >= 2**53 - 1 else f"a whole number from {least} to {most}"
-        raise ConfigInvalid(f"{name} is {value!r:.60}", f"give {bound}")
+        raise ConfigInvalid(f"{name} must be {bound}, got {value!r:.60}")
     return value
 
 
 def _rate(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= RATE_PER_S_MAX:
-        raise ConfigInvalid(f"{name} is {value!r:.60}", f"give a number above 0, at most {RATE_PER_S_MAX}, or None")
+        raise ConfigInvalid(
+            f"{name} must be a number above 0, at most {RATE_PER_S_MAX}, got {value!r:.60}", "use None for no limit"
+        )
     return float(value)
 
 

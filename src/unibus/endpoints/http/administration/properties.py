@@ -97,11 +97,11 @@ def _converted(element: str, name: str, text: str) -> object:
     if name in _FLAGS:
         flag = {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
         if flag is None:
-            raise ConfigInvalid(f"{element} is {text!r:.60}", "use true or false")
+            raise ConfigInvalid(f"{element} must be true or false, got {text!r:.60}")
         return flag
     if name in _NUMBERS:
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise ConfigInvalid(f"{element} is {text!r:.60}", "use a whole number")
+            raise ConfigInvalid(f"{element} must be a whole number, got {text!r:.60}")
         return int(text)
     return _FOLDED_STATUSES.get(text.casefold(), text)
 
