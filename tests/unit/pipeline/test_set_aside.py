@@ -154,7 +154,7 @@ def test_it_is_logged_where_no_report_was_asked_for(
         list(run_all(None, lake, open_sources(str(captures))))
     assert "'west'" in caplog.text
     assert "is set aside" in caplog.text
-    assert "ends at 20" in caplog.text
+    assert "ends at event 20" in caplog.text
 
 
 class Stopped(Exception):
