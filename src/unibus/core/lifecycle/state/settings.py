@@ -180,7 +180,7 @@ def _rules(value: object) -> str:
             text = text_of(rules)
             rules_of(text, AZURE)
             return text
-    raise ConfigInvalid(f"rules must be a list of Rule, got {value!r:.60}")
+    raise ConfigInvalid(f"rules must be a list of Rule, got {value!r:.60}", "each rule has a name and a filter")
 
 
 def _seconds(name: str, value: object) -> float:

@@ -62,7 +62,9 @@ def _kind_in_body(given: Submitted) -> str | None:
         return KINDS[described.kind]
     kind = given.fields.get("kind")
     if kind is not None and kind not in KINDS.values():
-        raise UsageError(f"kind must be one of {', '.join(KINDS.values())}, got {kind!r:.40}")
+        raise UsageError(
+            f"kind must be one of {', '.join(KINDS.values())}, got {kind!r:.40}", "omit it: the address names the kind"
+        )
     return None if kind is None else str(kind)
 
 
