@@ -65,7 +65,7 @@ def apt_install(what: str, *packages: str) -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise fail(f"{what} is missing", f"on Debian and Ubuntu, as root: {command}")
     print(f"{what} is missing; as root, so: {command}")
-    # Run level 1 keeps a package from starting a server for the whole machine, which nobody asked for.
+    # Run level 1 keeps a package from starting a server for the whole machine, which was not requested.
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     run("apt-get", "-qq", "update", **quiet)  # A failing mirror shows in the next line, where it matters.
     if not run("apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages, **quiet):

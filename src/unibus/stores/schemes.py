@@ -315,7 +315,7 @@ def open_reader(url: str, now_ns: Callable[[], int] = time.time_ns) -> "StoreRea
     """Raises StoreUnavailable when the store cannot be read beside its owner. `now_ns` decides what is due."""
     row = _row_of(url)
     if row is None or row.reader is None:
-        raise StoreUnavailable(f"{url} cannot be read beside its owner", "open it as a bus instead")
+        raise StoreUnavailable(f"{url} can only be read by the bus that owns it", "open it as a bus instead")
     return row.reader(path_in(url, row), now_ns)
 
 
@@ -324,7 +324,7 @@ def open_history(url: str) -> "HistoryReader":
     row = _row_of(url)
     if row is None or row.history is None:
         raise StoreUnavailable(
-            f"{url} cannot be read beside its owner", f"history can be followed in {history_schemes()} stores"
+            f"{url} can only be read by the bus that owns it", f"history can be followed in {history_schemes()} stores"
         )
     return row.history(path_in(url, row))
 

@@ -36,7 +36,7 @@ DEAD = "q/$DeadLetterQueue"
 
 
 class Text(str):
-    """Text of somebody's own kind, such as templates and data frames have."""
+    """A subclass of str, such as templates and data frames have."""
 
 
 # What can be wrong with a text. Half a pair and what is no text can be kept by no store, so they have to be refused.
@@ -113,7 +113,7 @@ def text(name: str, act: Callable[[Rig, Any, Any], object], prepare: Callable[[R
 
 
 def settled(name: str, act: Callable[[Any, Any], object]) -> Cell:
-    """Something that is done with a message in somebody's hands."""
+    """An operation on a message that is in flight."""
     return text(name, lambda rig, message, value: rig.do(lambda: act(message, value)), locked)
 
 
@@ -454,7 +454,7 @@ class StoreRig(Rig):
         return entities, store._state.seq, cursor
 
     def picture(self) -> object:
-        """Everything that can be seen of the store, but for when somebody looked at it."""
+        """Everything that can be seen of the store, except the times of the last access."""
         infos = self.entities()
         waiting = {info.name: self._seen(info.name) for info in infos if info.kind != "topic"}
         return infos, waiting, self.events_after(0, 100_000), self.cursor("r")

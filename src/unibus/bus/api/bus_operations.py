@@ -110,7 +110,8 @@ class BusOperations:
         """Store `persistent=True` channels in this store: a path, a URL, or an open store. Returns the bus."""
         if self._runtime.has_store() or self._durable is not None:
             raise UsageError(
-                "the bus has a store already, or is traced", "call with_persistence() first, right after MessageBus()"
+                "with_persistence() is too late: the bus has a store already, or is traced",
+                "call with_persistence() first, right after MessageBus()",
             )
         given: object = getattr(persistence, "store", persistence)  # A SqlitePersistence has a store.
         self._runtime.open_store(given if is_store(given) else url_of(given) or "memory://", False)
@@ -219,7 +220,8 @@ class BusOperations:
         """Store that the reader has read everything up to `seq`."""
         if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq < 2**63:
             raise UsageError(
-                f"the position of a cursor must be a seq, not {seq!r}", "pass the seq of the last event that was read"
+                f"the position of a cursor must be a whole number of 0 or more, got {seq!r}",
+                "pass the seq of the last event that was read",
             )
         self._runtime.queues().store.history.move_cursor(checked_name(name), seq)
 

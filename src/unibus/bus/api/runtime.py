@@ -211,8 +211,8 @@ class BusRuntime:
             if info.name == name:
                 if info.active:
                     raise UsageError(
-                        f"channel {name!r} has no group: its messages wait for the first one",
-                        "create a subscription first, then pop() or receive()",
+                        f"cannot receive from channel {name!r}: it has messages, but no consumer group yet",
+                        "subscribe first: the first group gets the waiting messages; then pop() or receive()",
                     )
             elif info.active:
                 request = ClaimRequest(info.name, 1, lock=False)

@@ -101,7 +101,7 @@ def _shape(handler: Callable[..., object]) -> tuple[int, Callable[[object], obje
     if len(needed) > 2 or missing:
         name = handler_name(handler)
         raise HandlerInvalid(
-            f"handler {name} requires {len(needed) + len(missing)} arguments",
+            f"handler {name} requires {len(needed) + len(missing)} arguments, the bus passes at most two",
             "declare it as handler(message), handler(body: SomeType) or handler(body, message)",
         )
     wanted = positional[: max(len(needed), 1)]

@@ -56,7 +56,7 @@ def carry_out(options: BulkOptions, question: str, request: "JobRequest") -> Exi
 def _ask(question: str) -> None:
     if not (is_terminal() and sys.stdin.isatty()):
         raise UsageError(
-            "there is no terminal to ask for a confirmation",
+            "a confirmation is required, and there is no terminal to ask for it",
             "add --yes to run without asking, or --dry-run to see what it would do",
         )
     typer.confirm(question[0].upper() + question[1:], abort=True)

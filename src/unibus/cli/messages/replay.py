@@ -57,7 +57,7 @@ def replay(options: ReplayOptions) -> ExitCode:
     Exit code 3 if there are no messages.
     """
     if options.raw and options.to is not None:
-        raise UsageError("--raw is for showing messages and --to for sending them", "use one of them")
+        raise UsageError("--raw and --to exclude each other: --raw shows messages, --to sends them", "use one of them")
     begin = options.begin()
     with managed(options.url) as bus:
         try:
@@ -97,7 +97,9 @@ def _ask(options: ReplayOptions, question: str) -> None:
     if options.yes:
         return
     if not (is_terminal() and sys.stdin.isatty()):
-        raise UsageError("there is no terminal to ask for a confirmation", "add --yes to send without asking")
+        raise UsageError(
+            "a confirmation is required, and there is no terminal to ask for it", "add --yes to send without asking"
+        )
     typer.confirm(question, abort=True)
 
 

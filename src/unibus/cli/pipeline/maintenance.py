@@ -168,5 +168,7 @@ def _ask(question: str, yes: bool) -> None:
         aside(question.replace("?", ""))
         return
     if not (is_terminal() and sys.stdin.isatty()):
-        raise UsageError("there is no terminal to ask for a confirmation", "add --yes to run without asking")
+        raise UsageError(
+            "a confirmation is required, and there is no terminal to ask for it", "add --yes to run without asking"
+        )
     typer.confirm(question, abort=True)

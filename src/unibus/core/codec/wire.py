@@ -210,19 +210,19 @@ def _read_map(pairs: list[object], levels: i64) -> dict[object, object]:
 def text_of(content: object) -> str:
     if isinstance(content, str):
         return content
-    raise DecodeError(f"expected text, got {type(content).__name__}")
+    raise DecodeError(f"the message has a value that must be text, not {type(content).__name__}")
 
 
 def list_of(content: object) -> list[object]:
     if isinstance(content, list):
         return content
-    raise DecodeError(f"expected a list, got {type(content).__name__}")
+    raise DecodeError(f"the message has a value that must be a list, not {type(content).__name__}")
 
 
 def dict_of(content: object) -> dict[object, object]:
     if isinstance(content, dict):
         return content
-    raise DecodeError(f"expected a mapping, got {type(content).__name__}")
+    raise DecodeError(f"the message has a value that must be a mapping, not {type(content).__name__}")
 
 
 # Encoders reject subclasses of str and numbers.

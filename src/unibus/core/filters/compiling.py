@@ -81,7 +81,7 @@ class Compiler:
     def _parameter(self, node: tree.Parameter) -> Term:
         name = node.name.lower()
         if name not in self._parameters:
-            raise FilterInvalid(f"no value for the parameter @{node.name[:40]}", "pass one in parameters")
+            raise FilterInvalid(f"there is no value for the parameter @{node.name[:40]}", "pass one in parameters")
         return ConstantTerm(self._parameters[name])
 
     def _sign(self, node: tree.Sign) -> Term:

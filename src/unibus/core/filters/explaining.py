@@ -76,7 +76,7 @@ def _value(node: tree.Node, compiler: Compiler, message: Message) -> object:
     except EvaluationError as error:
         return error
     except Exception as error:
-        return EvaluationError(f"cannot be evaluated: {type(error).__name__}")
+        return EvaluationError(f"the condition cannot be evaluated: {type(error).__name__}")
     if truth == TRUE:
         return True
     return False if truth == FALSE else None

@@ -110,7 +110,7 @@ class CalledTerm(PlaceTerm):
             raise EvaluationError(f"property() needs a name, not a {type(name).__name__}")
         place = place_named(name)
         if place is None:
-            raise EvaluationError(f"no system property {name[4:44]!r}")
+            raise EvaluationError(f"there is no system property {name[4:44]!r}")
         return place
 
 

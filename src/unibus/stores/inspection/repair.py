@@ -71,7 +71,7 @@ def repair(given: str, to: str) -> Inspection:
     inspected = _inspected(row)
     target = located(to, row)[1]
     if os.path.lexists(target):
-        raise UsageError(f"{to} exists", "name a new store: a repair overwrites nothing")
+        raise UsageError(f"{to} exists already", "name a new store: a repair overwrites nothing")
     if not Path(target).parent.is_dir():
         raise UsageError(f"there is no folder {Path(target).parent}", "create it first")
     with contextlib.ExitStack() as stack:
@@ -134,7 +134,10 @@ def _check_kind(row: StoreScheme, path: str) -> None:
     if not is_folder and not os.path.isfile(path):
         raise UsageError(f"{path} is neither a file nor a folder", _hint())
     if is_folder != (row.kept_in == "folder"):
-        raise UsageError(f"{path} is a {'folder' if is_folder else 'file'}", f"a {row.name} store is a {row.kept_in}")
+        raise UsageError(
+            f"{path} is a {'folder' if is_folder else 'file'}, which is not a {row.name} store",
+            f"a {row.name} store is a {row.kept_in}",
+        )
 
 
 def _hint() -> str:
