@@ -58,6 +58,5 @@ def test_a_planted_row_is_converted_checked_and_read_from_a_file(monkeypatch: py
     assert replaced_settings(EntityDescription(schema.QUEUE, {}), {})[PLANTED.name] == 5
     with pytest.raises(ConfigInvalid, match="MaxReaders: max_readers must be a whole number from 1 to 9, got 10") as caught:
         given_settings(EntityDescription(schema.QUEUE, {"MaxReaders": "10"}))
-    assert caught.value.hint == "give a whole number from 1 to 9"
     text = '{"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q", "Properties": {"maxreaders": 3}}]}]}}'
     assert shapes.wanted_entities(text)[0].settings == {"max_readers": 3}
