@@ -23,8 +23,12 @@ log = logging.getLogger("unibus")
 
 
 def report(error: BaseException) -> None:
-    """Log an exception that no caller can catch, because it was raised in a thread of the bus."""
-    log.error("a handler raised %r in a thread of the bus; the thread continues", error, exc_info=error)
+    """Log an exception that no caller can catch, because it was raised in a thread of the bus.
+
+    SystemExit and the like come from a handler: the failure log (failure_log.py) has shown the traceback.
+    """
+    trace = error if isinstance(error, Exception) else None
+    log.error("a handler raised %r in a thread of the bus; the thread continues", error, exc_info=trace)
 
 
 def _is_never(loop: asyncio.AbstractEventLoop) -> bool:
