@@ -14,9 +14,11 @@ from collections.abc import Callable, Collection
 from unibus.bus.execution.event_loops import LoopExecutor
 from unibus.bus.execution.handlers import HandlerPlan
 from unibus.bus.execution.loop_thread import LoopThread
+from unibus.bus.execution.loop_watch import LoopWatch
 from unibus.bus.execution.worker_pool import WorkerPool
 from unibus.bus.pubsub.delivery import SlotRunner
 from unibus.bus.pubsub.group import Consumer, Group, HandlerExecutor
+from unibus.clock import Timers
 from unibus.core.atomic import LOCK
 
 log = logging.getLogger("unibus")
@@ -62,12 +64,16 @@ class HomeExecutor(HandlerExecutor):
 class HandlerExecutors:
     """The executors of one bus. `home` is the loop that the bus was entered on (`async with bus`)."""
 
-    def __init__(self, delivery: SlotRunner, worker_count: int) -> None:
+    def __init__(
+        self, delivery: SlotRunner, worker_count: int, timers: Timers | None, monotonic_ns: Callable[[], int]
+    ) -> None:
         self.pool = WorkerPool(delivery, worker_count, report)
         self.home: asyncio.AbstractEventLoop | None = None
         self.adopts_loops = True  # False for SyncMessageBus: its callers block their loop, so it needs one of its own.
         # `home`, `_executors` and `_loop_thread` change under LOCK; other threads iterate over copies.
         self._delivery = delivery
+        self._timers = timers  # For looks at blocked loops; None where time is virtual.
+        self._monotonic_ns = monotonic_ns
         self._executors: dict[asyncio.AbstractEventLoop, LoopExecutor] = {}
         self._loop_thread: LoopThread | None = None
 
@@ -195,7 +201,8 @@ class HandlerExecutors:
                 for other in closed:
                     del self._executors[other.loop]
                 own = self._loop_thread is not None and self._loop_thread.loop is loop
-                self._executors[loop] = LoopExecutor(self._delivery, loop, report, own)
+                watch = LoopWatch(loop, self._timers, self._monotonic_ns)
+                self._executors[loop] = LoopExecutor(self._delivery, watch, report, own)
             return self._executors[loop]
 
     def _home_executor(self) -> LoopExecutor:
