@@ -60,13 +60,14 @@ class LoopExecutor(HandlerExecutor):
     def __init__(
         self,
         delivery: SlotRunner,
+        loop: asyncio.AbstractEventLoop,
         watch: LoopWatch,
         report: Callable[[BaseException], None],
         owned: bool,
     ) -> None:
         # Only the loop's thread changes the slots and their counts, so they need no lock; other threads read them. One
         # exception: `abandon` runs in any thread, after the loop is closed and its thread changes nothing any more.
-        self.loop = watch.loop
+        self.loop = loop
         self.watch = watch
         self._owned = owned  # The bus's own loop: it must survive everything that a handler raises.
         self._delivery = delivery

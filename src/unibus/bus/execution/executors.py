@@ -202,7 +202,7 @@ class HandlerExecutors:
                     del self._executors[other.loop]
                 own = self._loop_thread is not None and self._loop_thread.loop is loop
                 watch = LoopWatch(loop, self._timers, self._monotonic_ns)
-                self._executors[loop] = LoopExecutor(self._delivery, watch, report, own)
+                self._executors[loop] = LoopExecutor(self._delivery, loop, watch, report, own)
             return self._executors[loop]
 
     def _home_executor(self) -> LoopExecutor:

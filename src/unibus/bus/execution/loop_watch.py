@@ -17,6 +17,7 @@ import asyncio
 import logging
 import os
 import sys
+import weakref
 from _thread import allocate_lock
 from collections.abc import Callable
 from types import FrameType
@@ -47,10 +48,10 @@ _STANDARD_LIBRARY: Final = os.path.dirname(os.__file__)
 
 @final
 class LoopWatch:
-    """The watch of one event loop. It refers to no bus, so that a pending look keeps none alive."""
+    """The watch of one event loop. A pending look keeps neither the bus nor the loop alive."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timers: Timers | None, monotonic_ns: Callable[[], int]) -> None:
-        self.loop = loop
+        self._loop = weakref.ref(loop)
         self.busy: i64 = 0  # Slots that are not parked. Only the loop's thread changes it.
         self.tasks: dict[object, Consumer] = {}  # The tasks of all slots.
         self.ident = 0  # Of the loop's thread.
@@ -98,7 +99,9 @@ class LoopWatch:
         # or its count is seen here.
         with self._lock:
             self._is_watching = False
-            self._is_watching = self.loop.is_running() and (self.busy > 0 or self._asked_ns >= 0)
+            loop = self._loop()
+            is_running = loop is not None and loop.is_running()
+            self._is_watching = is_running and (self.busy > 0 or self._asked_ns >= 0)
             if not self._is_watching:
                 self._forget()
             return self._is_watching
@@ -106,8 +109,11 @@ class LoopWatch:
     def _ask(self, now_ns: int) -> None:
         self._forget()
         self._asked_ns = now_ns
+        loop = self._loop()
+        if loop is None:
+            return
         try:
-            self.loop.call_soon_threadsafe(self._answer, self._number)
+            loop.call_soon_threadsafe(self._answer, self._number)
         except RuntimeError:
             self._forget()  # The loop was closed. The next look sees that it does not run.
 
@@ -127,7 +133,7 @@ class LoopWatch:
         self._sights = 0
 
     def _find_running_task(self) -> None:
-        task = asyncio.current_task(self.loop)
+        task = asyncio.current_task(self._loop())
         if task is None or task is not self._task:
             self._task = task
             self._consumer = None if task is None else self._consumer_of(task)

@@ -55,6 +55,7 @@ from unibus.core.flow.metrics import ChannelMetrics
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
 from unibus.core.lifecycle.envelope import message_of, overrides_of
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError, LockLost, PayloadMismatch, StoreFailed
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import ClaimRequest, Store
@@ -397,6 +398,9 @@ def _find_dead_letter(store: Store, entity: str, message: Message) -> "tuple[str
     """The queue that a message is dead-lettered in, and the command that shows it there."""
     found = store.catalog.find(entity)
     forwarded = "" if found is None else found.settings.forward_dead_letters_to
+    target = store.catalog.find(forwarded) if forwarded else None
+    if target is None or target.kind != QUEUE:
+        forwarded = ""  # A topic takes it only while a group listens there; until then it stays in its own queue.
     if not store.url.startswith("memory:"):
         command = command_for_store(store.url, message.id)
     else:
