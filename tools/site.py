@@ -35,9 +35,10 @@ MOVED: Final = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
-    "README.md": "readme.md",
 }
 """Documents whose place in the site is not their place below docs/."""
+SHOWN_BY: Final = {"README.md": "index.md"}
+"""No page of its own: the first page of the site says the same."""
 
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+).*?^ {0,3}\1[`~]*\s*$", re.MULTILINE | re.DOTALL)
 _INLINE_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
@@ -87,8 +88,8 @@ def collect(root: Path, target: Path) -> None:
 
 def _place(root: Path, target: Path, pages: dict[str, str], path: str) -> str:
     """Where a file of the repository is in the site. One that is not there yet is copied."""
-    if path in pages:
-        return pages[path]
+    if known := pages.get(path) or SHOWN_BY.get(path):
+        return known
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     if not (root / path).is_file():
@@ -121,7 +122,7 @@ def build() -> None:
         raise SystemExit("error: the site was not built\nhint: see above; a warning counts as an error")
     if foreign := foreign_sources(ROOT / SITE):
         raise SystemExit("error: the site loads files from other hosts:\n" + "\n".join(foreign))
-    print(f"built {SITE}: open {SITE}/index.html, or `make docs ARGS=--serve`")
+    print(f"built {SITE}: open {SITE}/index.html, or `make docs ARGS=--serve` for the search")
 
 
 def serve() -> None:
