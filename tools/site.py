@@ -101,7 +101,7 @@ def _place(root: Path, target: Path, pages: dict[str, str], path: str) -> str:
 
 
 def foreign_sources(site: Path) -> list[str]:
-    """What the site would load from other hosts, with the file that asks for it. Links that a reader follows are fine."""
+    """What the site would load from other hosts, with the file that asks for it. Links to click on are fine."""
     found = []
     for path in sorted(site.rglob("*")):
         if path.suffix == ".html":

@@ -188,9 +188,8 @@ def test_what_is_loaded_from_another_host_is_found(tmp_path: Path) -> None:
         "utf-8",
     )
     (tmp_path / "bad.css").write_text('@import "https://cdn.example/f.css"; a { b: url(//cdn.example/f) }', "utf-8")
-    (tmp_path / "good.html").write_text(
-        '<a href="https://example.com">x</a><link rel="canonical" href="https://example.com/"><img src="x.png">', "utf-8"
-    )
+    fine = '<a href="https://example.com">x</a><link rel="canonical" href="https://example.com/"><img src="x.png">'
+    (tmp_path / "good.html").write_text(fine, "utf-8")
     assert site.foreign_sources(tmp_path) == [
         *("bad.css: https://cdn.example/f.css", "bad.css: //cdn.example/f"),
         *("bad.html: https://cdn.example/x.js", "bad.html: //cdn.example/i.png", "bad.html: http://cdn.example/x.css"),
