@@ -1,12 +1,12 @@
 """What a reader of the API reference needs and the source says elsewhere: types of attributes, values of constants.
 
-An extension of griffe, which reads the source for `make docs`; zensical.toml names it. `self.id = id` has no annotation,
-so its type is that of the parameter. A default that is a constant is shown as its value: `timeout: float = 5.0`.
+An extension of griffe, which reads the source for `make docs`; zensical.toml names it. `self.id = id` has no
+annotation, so its type is that of the parameter. A constant is shown as its value: `timeout: float = 5.0`.
 """
 
 from typing import Any
 
-from griffe import Attribute, Class, Expr, ExprName, Extension, Function, GriffeLoader, Parameter
+from griffe import Attribute, Class, Expr, ExprName, Extension, Function, GriffeLoader
 
 
 class ReadableSignatures(Extension):
@@ -20,18 +20,21 @@ class ReadableSignatures(Extension):
                 attribute.annotation = types[str(attribute.value)]
                 attribute.value = None
 
+    def on_attribute(self, *, attr: Attribute, loader: GriffeLoader, **kwargs: Any) -> None:
+        attr.value = _value(attr.value, loader)
+
     def on_function(self, *, func: Function, loader: GriffeLoader, **kwargs: Any) -> None:
         for parameter in func.parameters:
-            _show_value(parameter, loader)
+            parameter.default = _value(parameter.default, loader)
 
 
-def _show_value(parameter: Parameter, loader: GriffeLoader) -> None:
-    default = parameter.default
-    if not isinstance(default, ExprName) or not default.name.isupper():
-        return
+def _value(shown: str | Expr | None, loader: GriffeLoader) -> str | Expr | None:
+    """The value of a constant, or what was given: constants of other packages are not known here."""
+    if not isinstance(shown, ExprName) or not shown.name.isupper():
+        return shown
     try:
-        constant = loader.modules_collection[default.canonical_path]
+        constant = loader.modules_collection[shown.canonical_path]
     except KeyError:
-        return  # It is defined in another package.
-    if isinstance(constant, Attribute) and constant.value is not None and not isinstance(constant.value, Expr):
-        parameter.default = constant.value
+        return shown
+    is_literal = isinstance(constant, Attribute) and isinstance(constant.value, str)
+    return constant.value if is_literal else shown
