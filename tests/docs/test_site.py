@@ -82,6 +82,13 @@ def test_a_wrong_link_is_found(tmp_path: Path, link: str, problem: str | None) -
     assert list(broken(tmp_path, "page.md")) == ([problem] if problem else [])
 
 
+def test_lists_inside_of_lists_are_indented_by_four() -> None:
+    """GitHub accepts two spaces, the site would show such a list without its levels."""
+    nested = re.compile(r"^ {1,3}(?:[-*]|\d+\.) .*", re.MULTILINE)
+    texts = {page: site.without_code((ROOT / page).read_text("utf-8")) for page in site.documents(ROOT)}
+    assert {page: found for page, text in texts.items() if (found := nested.findall(text))} == {}
+
+
 def pages_of(nav: object) -> Iterator[str]:
     if isinstance(nav, str):
         yield nav
