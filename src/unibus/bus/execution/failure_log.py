@@ -47,7 +47,7 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 @dataclass(frozen=True)
 class FailedDelivery:
-    """One delivery whose handler raised. `handler` is "" if no handler was involved."""
+    """One delivery whose handler raised. `number` counts its deliveries, of which `number_max` are allowed."""
 
     handler: str
     group: str
@@ -81,14 +81,13 @@ class FailureLog:
     def dead_lettered(self, failed: FailedDelivery, reason: str, place: str, command: str) -> None:
         """The message is dead-lettered: `place` is the queue, and `command` shows it there."""
         self._log_traceback(failed)
+        why = f"{counted(failed.number, 'delivery', 'deliveries')} to group {failed.group!r} ({reason})"
         log.error(
-            "message %s of channel %r is dead-lettered in %r after %s to group %r (%s): %s; show it: %s",
+            "message %s of channel %r is dead-lettered in %r after %s: %s; show it: %s",
             shown(failed.message_id),
             failed.channel,
             place,
-            counted(failed.number, "delivery", "deliveries"),
-            failed.group,
-            reason,
+            why,
             one_line(failed.error),
             command,
         )
