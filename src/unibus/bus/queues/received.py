@@ -17,10 +17,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from mypy_extensions import mypyc_attr
 
+from unibus.bus.bodies.conversion import body_as
 from unibus.bus.dead_letter_copy import error_text
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.queues.operations import Queues
@@ -36,6 +38,7 @@ from unibus.errors import BusError, LockLost, UsageError
 from unibus.stores.seam.pending import Pending
 
 log = logging.getLogger("unibus")
+T = TypeVar("T")
 
 
 # Tracing has interpreted subclasses of these three classes (otel/).
@@ -58,6 +61,13 @@ class DeliveredMessage:
     @property
     def body(self) -> object:
         return self.message.body
+
+    def body_as(self, wanted: type[T]) -> T:
+        """The body as a dataclass, an attrs class, a pydantic model, a msgspec struct, or a type made of these.
+
+        Raises PayloadMismatch, which names the field, if the body does not fit; the message stays locked.
+        """
+        return body_as(self.body, wanted)
 
     @property
     def id(self) -> str:

@@ -38,22 +38,23 @@ def row_of(message: Message, binary: bool) -> tuple[object, ...]:
     Subclasses of str and integers beyond 64 bits are not checked here: the encoder rejects them, and then
     `careful_row_of` builds another row.
     """
+    kind = _kind_of(message.body, binary)
+    if kind != TAGGED:
+        return _filled(message, message.body, kind, binary)
     body = _writable(message.body)
     return _filled(message, body, _kind_of(body, binary), binary)
 
 
 def careful_row_of(message: Message, binary: bool) -> tuple[object, ...]:
     """The same with tags for everything that an encoder may reject. Slow; few messages need it."""
-    body = _writable(message.body)
+    body = _writable(message.body) if _kind_of(message.body, binary) == TAGGED else message.body
     kind = _kind_of(body, binary)
     return _filled(exact_message(message), body, TAGGED if kind == PLAIN else kind, binary)
 
 
 def _writable(body: object) -> object:
     """The fields of a model or a dataclass: they are often plain, and then need no tags. Any other body unchanged."""
-    if isinstance(body, (dict, str, bytes, list)) or not has_fields(body):
-        return body
-    return record_fields(body)
+    return record_fields(body) if has_fields(body) else body
 
 
 def exact_message(message: Message) -> Message:
