@@ -3,6 +3,8 @@
 import dataclasses
 import enum
 import functools
+import subprocess
+import sys
 import typing
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -431,7 +433,8 @@ class Opaque:
 
 
 @pytest.mark.parametrize(
-    "annotation", [list[Unfinished], list[Late], dict[str, "Missing"], "Missing", typing.ClassVar[int]]
+    "annotation",
+    [list[Unfinished], list[Late], dict[str, "Unfound"], "Unfound", typing.ClassVar[int]],  # type: ignore[name-defined]  # noqa: F821
 )
 def test_an_annotation_that_no_body_can_have_is_refused(sync_bus: SyncMessageBus, annotation: object) -> None:
     with pytest.raises(HandlerInvalid) as caught:
@@ -459,7 +462,7 @@ def test_receivers_ask_for_a_type(stored: SyncMessageBus) -> None:
     stored.send("q", {"price": "x"})
     (received,) = stored.receive_batch("q", 1, timeout=0)
     with received:
-        with pytest.raises(PayloadMismatch, match="Line.price"):
+        with pytest.raises(PayloadMismatch, match=r"Line\.price"):
             received.body_as(Line)
         with pytest.raises(HandlerInvalid):
             received.body_as(Opaque)
@@ -467,3 +470,52 @@ def test_receivers_ask_for_a_type(stored: SyncMessageBus) -> None:
         constrained = Annotated[dict[str, str], pydantic.Field(max_length=3)]
         assert received.body_as(constrained) == {"price": "x"}  # type: ignore[arg-type]
         assert not received.settled
+
+
+# Without the libraries
+
+_PROGRAM = """
+import sys
+for name in ("pydantic", "pydantic_core", "annotated_types", "attr", "attrs"):
+    sys.modules[name] = None  # Importing it raises ImportError.
+from dataclasses import dataclass
+from unibus import PayloadMismatch
+from unibus.sync import MessageBus
+
+@dataclass
+class Order:
+    id: int
+
+@dataclass
+class Refund:
+    id: int
+    why: str
+
+with MessageBus("memory://") as bus:
+    bus.create_queue("q")
+    bus.send_many("q", [Refund(1, "x"), {"id": "x"}])
+    first, second = bus.receive_batch("q", 2, timeout=0)
+    print(first.body_as(Order | Refund))
+    try:
+        second.body_as(Order)
+    except PayloadMismatch as error:
+        print(error.what)
+    bus.complete_many([first, second])
+"""
+
+
+@pytest.mark.processes
+def test_without_pydantic_and_attrs() -> None:
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.splitlines(), done.stderr) == (
+        ["Refund(id=1, why='x')", "expected Order, the body is dict: Expected `int`, got `str` - at `$.id`"],
+        "",
+    )
+
+
+@pytest.mark.processes
+def test_they_are_never_imported_by_the_bus() -> None:
+    names = "pydantic", "attr", "attrs"
+    program = f"import sys, unibus, unibus.sync; print([name for name in {names} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "[]\n"

@@ -68,7 +68,7 @@ class Placeholders:
         if all(map(operator.is_, arguments, replaced)):
             return annotation
         if typing.get_origin(annotation) is typing.Annotated:
-            return typing.Annotated[(replaced[0], *annotation.__metadata__)]  # type: ignore[return-value]
+            return typing.Annotated[(replaced[0], *annotation.__metadata__)]
         return typing.get_origin(annotation)[replaced if len(replaced) > 1 else replaced[0]]
 
     def _placeholder(self, key: object, read: Callable[[object], object]) -> type:
@@ -152,7 +152,9 @@ def needs_constructor(wanted: type) -> bool:
     if not (is_attrs(wanted) or dataclasses.is_dataclass(wanted)):
         return False
     return any(
-        (is_attrs(part) and _has_own_ways(part)) or is_pydantic_type(part) or is_union(part) and not is_supported(part)
+        is_pydantic_type(part)
+        or (is_attrs(part) and _has_own_ways(part))
+        or (is_union(part) and not is_supported(part))
         for part in parts_of(wanted)
     )
 

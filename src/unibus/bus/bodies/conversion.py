@@ -17,9 +17,8 @@ not at the first message. A body that does not fit raises PayloadMismatch, which
 
 import enum
 import functools
-import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
@@ -48,26 +47,38 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
     are; then only an annotation that also has no such class is refused."""
     exact = _classes(annotation)
     try:
-        read, read_json = _reader_of(annotation)
+        reader = _reader_of(annotation)
         if not in_memory:
             _check_stored(annotation)
     except HandlerInvalid as error:
         if not (in_memory and exact):
             raise
-        read = read_json = functools.partial(_refuse, error.what)
+        refuse = functools.partial(_refuse, error.what)
+        reader = Reader(refuse, refuse, refuse)
+    read, read_json, read_dict, describe = reader
+
+    # Decided once: a test with the class of a pydantic model takes as long as half of a validation.
+    never = frozenset(kind for kind in (dict, bytes, list) if not issubclass(kind, exact))
+    is_json = annotation is not str
 
     def convert(body: object) -> object:
-        if isinstance(body, exact):
+        kind = type(body)
+        if kind not in never and isinstance(body, exact):
             return body
         try:
-            if isinstance(body, (bytes, Serialized)) and annotation is not str:
+            if kind is dict:
+                converted = read_dict(body)
+            elif kind is bytes and is_json:
+                return read_json(body)
+            elif kind is Serialized and is_json:
                 return _decoded(body, read, read_json)
-            converted = read(body)
+            else:
+                converted = read(body)
             # If the conversion only validated the body (a dict as dict[str, int]), pass the original, not the copy.
-            return body if type(converted) is type(body) and converted == body else converted
+            return body if type(converted) is kind and converted == body else converted
         except _MISFITS as error:
             raise PayloadMismatch(
-                f"expected {shown(annotation)}, the body is {type(body).__name__}: {merged_paths(str(error))}",
+                f"expected {shown(annotation)}, the body is {type(body).__name__}: {merged_paths(describe(error))}",
                 "send a body of that type, or ask for another type",
             ) from error
 
@@ -77,7 +88,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
 def body_as(body: object, wanted: type[T]) -> T:
     """The body as that type. Raises PayloadMismatch if it does not fit, HandlerInvalid for a type that cannot be."""
     try:
-        convert = _cached(wanted)
+        convert = _cached(typing.cast(Hashable, wanted))
     except TypeError:  # Constraints that cannot be hashed.
         convert = converter(wanted)
     return typing.cast(T, convert(body))
@@ -103,9 +114,8 @@ def _check_stored(annotation: object) -> None:
 _cached = functools.lru_cache(256)(converter)
 
 
-def _decoded(body: bytes | Serialized, read: Convert, read_json: Convert) -> object:
-    if isinstance(body, bytes):
-        return read_json(body)
+def _decoded(body: object, read: Convert, read_json: Convert) -> object:
+    assert isinstance(body, Serialized)
     if body.format is SerializationFormat.JSON:
         return read_json(body.data)
     if body.format is SerializationFormat.MESSAGE_PACK:
@@ -148,7 +158,7 @@ def _msgspec_reader(annotation: typing.Any) -> Reader:
     def json(data: bytes) -> object:
         return msgspec.json.decode(data, type=wanted, dec_hook=hook)
 
-    return Reader(value, json)
+    return Reader(value, json, value)
 
 
 def _classes(annotation: object) -> tuple[type, ...]:
@@ -166,7 +176,7 @@ def _instances_of(part: object) -> type | None:
         first = typing.get_args(part)[0]
         is_open = first in (object, typing.Any) or (first is str and origin is dict)
         return origin if is_open and origin in (dict, list, set) else None
-    if not isinstance(part, type) or isinstance(part, types.GenericAlias) or is_typeddict(part):
+    if not isinstance(part, type) or origin is not None or is_typeddict(part):
         return None
     if getattr(part, "_is_protocol", False) and not getattr(part, "_is_runtime_protocol", False):
         raise HandlerInvalid(
