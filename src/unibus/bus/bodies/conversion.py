@@ -27,7 +27,7 @@ import msgspec
 
 from unibus.bus.bodies.annotations import is_typeddict, is_union, shown, unwrapped
 from unibus.bus.bodies.class_readers import Placeholders, check_supported, merged_paths
-from unibus.bus.bodies.pydantic_types import Reader, is_pydantic_type, pydantic_reader, uses_pydantic
+from unibus.bus.bodies.pydantic_types import BodyReader, is_pydantic_type, pydantic_reader, uses_pydantic
 from unibus.core.codec.wire import tagged, untagged
 from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.core.envelope.record_types import has_fields, is_pydantic
@@ -54,7 +54,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
         if not (in_memory and exact):
             raise
         refuse = functools.partial(_refuse, error.what)
-        reader = Reader(refuse, refuse, refuse)
+        reader = BodyReader(refuse, refuse, refuse)
     read, read_json, read_dict, describe = reader
 
     # Decided once: a test with the class of a pydantic model takes as long as half of a validation.
@@ -123,7 +123,7 @@ def _decoded(body: object, read: Convert, read_json: Convert) -> object:
     raise ValueError(f"data in the format {body.format.value} cannot be decoded")
 
 
-def _reader_of(annotation: object) -> Reader:
+def _reader_of(annotation: object) -> BodyReader:
     try:
         by_pydantic = uses_pydantic(annotation)
     except (NameError, TypeError, AttributeError) as error:
@@ -143,7 +143,7 @@ def _reader_of(annotation: object) -> Reader:
         return _msgspec_reader(annotation)
 
 
-def _msgspec_reader(annotation: typing.Any) -> Reader:
+def _msgspec_reader(annotation: typing.Any) -> BodyReader:
     placeholders = Placeholders()
     wanted = placeholders.replaced(annotation)
     check_supported(wanted, annotation)
@@ -158,7 +158,7 @@ def _msgspec_reader(annotation: typing.Any) -> Reader:
     def json(data: bytes) -> object:
         return msgspec.json.decode(data, type=wanted, dec_hook=hook)
 
-    return Reader(value, json, value)
+    return BodyReader(value, json, value)
 
 
 def _classes(annotation: object) -> tuple[type, ...]:

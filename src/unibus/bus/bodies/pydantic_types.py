@@ -23,7 +23,7 @@ _MODULES = ("pydantic", "pydantic_core", "annotated_types")
 Read = Callable[..., object]
 
 
-class Reader(typing.NamedTuple):
+class BodyReader(typing.NamedTuple):
     """How to make a value of one type. Each raises ValueError or TypeError, with a text that names the field."""
 
     value: Read  # of a decoded value
@@ -47,7 +47,7 @@ def is_pydantic_type(part: object) -> bool:
     return kind.__module__.partition(".")[0] in _MODULES
 
 
-def pydantic_reader(annotation: object) -> Reader:
+def pydantic_reader(annotation: object) -> BodyReader:
     """Raises HandlerInvalid for an annotation that pydantic does not support."""
     module = _pydantic()
     assert module is not None
@@ -64,7 +64,7 @@ def pydantic_reader(annotation: object) -> Reader:
     return _reader(from_value, from_json, module.ValidationError, _Schema(schema))
 
 
-def _reader(from_value: Read, from_json: Read, invalid: type[Exception], schema: "_Schema") -> Reader:
+def _reader(from_value: Read, from_json: Read, invalid: type[Exception], schema: "_Schema") -> BodyReader:
     if schema.has_aliases and _takes_names(from_json, invalid):
         from_value = functools.partial(from_value, by_alias=True, by_name=True)
         from_json = functools.partial(from_json, by_alias=True, by_name=True)
@@ -91,7 +91,7 @@ def _reader(from_value: Read, from_json: Read, invalid: type[Exception], schema:
         return described(error, hides_input) if isinstance(error, invalid) else str(error)
 
     # pydantic's own function, without a call of Python around it: that would be a tenth of a small model's time.
-    return Reader(value, json, value if by_json else from_value, describe)
+    return BodyReader(value, json, value if by_json else from_value, describe)
 
 
 def _takes_names(from_json: Read, invalid: type[Exception]) -> bool:

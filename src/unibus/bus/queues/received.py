@@ -157,8 +157,8 @@ class DeliveredMessage:
         if self._inside:
             self._queues.renewals.start(self.claimed, self._when_lost)
 
-    def _complete(self) -> Pending[None]:
-        return self._settle(self.command(COMPLETE), None)
+    def _settle_as(self, verb: int) -> Pending[None]:
+        return self._settle(self.command(verb), None)
 
     def _abandon(self, delay: float | None, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
         command = self.command(ABANDON)
@@ -176,9 +176,6 @@ class DeliveredMessage:
         command.description = description
         return self._settle(command, properties)
 
-    def _release(self) -> Pending[None]:
-        return self._settle(self.command(RELEASE), None)
-
     def _renew(self) -> Pending[None]:
         self.command(RELEASE)
         return self._queues.renew(self.claimed, Renew(self.entity, self.sequence, self.claimed.token))
@@ -190,7 +187,7 @@ class Received(DeliveredMessage):
 
     def complete(self) -> Pending[None]:
         """Remove the message: it was handled. `await message.complete()` returns when that is durable."""
-        return self._complete()
+        return self._settle_as(COMPLETE)
 
     def abandon(self, delay: float | None = None, properties: Mapping[str, HeaderValue] | None = None) -> Pending[None]:
         """Make it ready again at its position, at once or after `delay` seconds, with its delivery count raised.
@@ -211,7 +208,7 @@ class Received(DeliveredMessage):
 
     def release(self) -> Pending[None]:
         """Make it ready again at its position without counting this delivery."""
-        return self._release()
+        return self._settle_as(RELEASE)
 
     def renew_lock(self) -> Pending[None]:
         """Extend the lock by its full duration from now. Not needed inside `async with message`."""
@@ -274,7 +271,7 @@ class SyncReceived(DeliveredMessage):
 
     def complete(self) -> None:
         """Remove the message: it was handled."""
-        self._complete().wait()
+        self._settle_as(COMPLETE).wait()
 
     def abandon(self, delay: float | None = None, properties: Mapping[str, HeaderValue] | None = None) -> None:
         """Make it ready again at its position, at once or after `delay` seconds, with its delivery count raised.
@@ -295,7 +292,7 @@ class SyncReceived(DeliveredMessage):
 
     def release(self) -> None:
         """Make it ready again at its position without counting this delivery."""
-        self._release().wait()
+        self._settle_as(RELEASE).wait()
 
     def renew_lock(self) -> None:
         """Extend the lock by its full duration from now. Not needed inside `with message`."""
