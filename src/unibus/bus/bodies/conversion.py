@@ -68,7 +68,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
         try:
             if kind is dict:
                 converted = read_dict(body)
-            elif kind is bytes and is_json:
+            elif isinstance(body, bytes) and is_json:
                 return read_json(body)
             elif kind is Serialized and is_json:
                 return _decoded(body, read, read_json)
