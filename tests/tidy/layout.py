@@ -43,12 +43,13 @@ PACKAGES: Final[dict[str, frozenset[str]]] = {
 _FOLDERS: Final = {
     "bus": {
         ".": "",
+        "bodies": "",
         "cloudevents": "",
         "history": ".",
         "pubsub": ".",
-        "execution": ". pubsub",
+        "execution": ". bodies pubsub",
         "management": "pubsub",
-        "queues": ". pubsub",
+        "queues": ". bodies pubsub",
         "dead_letters": ". queues",
         "entities": ". queues",
         "outbox": "pubsub queues",

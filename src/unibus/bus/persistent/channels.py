@@ -169,7 +169,7 @@ class DurableChannels:
         module: str | None = None,
     ) -> Subscription:
         self._registry.check_open("subscribed")
-        plan = plan_for(handler)
+        plan = plan_for(handler, in_memory=False)
         checked_options(plan, concurrency, options)
         refused = [name for name in _REFUSED if name in options]
         if refused:
