@@ -178,7 +178,8 @@ def test_a_loop_that_does_not_run_is_not_blocked(caplog: pytest.LogCaptureFixtur
     loop = asyncio.new_event_loop()
     watch = LoopWatch(loop, timers, lambda: time.monotonic)
     try:
-        loop.call_soon(watch.begin)
+        watch.busy = 1
+        loop.call_soon(watch.start)
         loop.call_soon(watch.look)  # Asks.
         loop.call_soon(loop.stop)
         loop.run_forever()

@@ -280,7 +280,9 @@ class LoopExecutor(HandlerExecutor):
 
     def _begin(self, slot: Slot) -> None:
         slot.running = True
-        self.watch.begin()
+        self.watch.busy += 1
+        if not self.watch.is_watching:
+            self.watch.start()
         slot.consumer.group.begin()
 
     async def _park(self, slot: Slot) -> None:

@@ -58,7 +58,7 @@ class LoopWatch:
         self._timers = timers
         self._monotonic_ns = monotonic_ns
         self._lock = allocate_lock()
-        self._is_watching = timers is None  # Without timers (virtual time) it never begins.
+        self.is_watching = timers is None  # Without timers (virtual time) it never begins.
         self._asked_ns = -1  # When the loop was asked; -1: it has answered.
         self._number = 0  # Of the question, so that a late answer to an old one is ignored.
         self._task: object = None  # The task that was running at the last look, while the answer is late.
@@ -67,17 +67,12 @@ class LoopWatch:
         self._sights = 0
         self._logged_ns: dict[str, int] = {}
 
-    def begin(self) -> None:
-        """A slot begins to run, on the loop's thread."""
-        self.busy += 1
-        if not self._is_watching:
-            self._arm()
-
-    def _arm(self) -> None:
+    def start(self) -> None:
+        """A slot begins to run while the loop is not watched. Called on the loop's thread, after `busy` was raised."""
         with self._lock:
-            if self._is_watching or self._timers is None:
+            if self.is_watching or self._timers is None:
                 return
-            self._is_watching = True
+            self.is_watching = True
         self._timers.after(LOOK_NS, self.look)
 
     def look(self) -> None:
@@ -98,13 +93,13 @@ class LoopWatch:
         # The flag first, then the count: a slot that begins meanwhile has either seen the flag and waits for the lock,
         # or its count is seen here.
         with self._lock:
-            self._is_watching = False
+            self.is_watching = False
             loop = self._loop()
             is_running = loop is not None and loop.is_running()
-            self._is_watching = is_running and (self.busy > 0 or self._asked_ns >= 0)
-            if not self._is_watching:
+            self.is_watching = is_running and (self.busy > 0 or self._asked_ns >= 0)
+            if not self.is_watching:
                 self._forget()
-            return self._is_watching
+            return self.is_watching
 
     def _ask(self, now_ns: int) -> None:
         self._forget()
