@@ -12,14 +12,15 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.bus.api.bus_operations import BusOperations, one_or_all, several
-from unibus.bus.api.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
+from unibus.bus.api.bus_operations import BusOperations, several
+from unibus.bus.api.message_bus import DRAIN_TIMEOUT_S, no_reply
 from unibus.bus.dead_letters.dead_letter_manager import SyncDeadLetterManager
 from unibus.bus.entities.entities import SyncEntities
 from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
 from unibus.bus.names import checked_name
 from unibus.bus.outbox.relay_route import Relayed
+from unibus.bus.pubsub.backpressure import on_a_loop, one_or_all
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.queues import receivers
 from unibus.bus.queues.operations import PEEK_LOCK
@@ -31,6 +32,7 @@ from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.core.lifecycle.commands import SendResult
 from unibus.core.lifecycle.state.entity import QUEUE, TOPIC
+from unibus.errors import QueueFull
 from unibus.limits import (
     DEAD_LETTER_RECOVERIES_MAX,
     QUERY_MEMORY_MB_DEFAULT,
@@ -76,10 +78,12 @@ class SyncMessageBus(BusOperations):
     ) -> Message:
         """Publish a payload to a channel, or a Message: `bus.publish("orders", {"id": 1})`. Thread-safe.
 
-        Returns the Message when it is admitted, and on a persistent channel when it is durable. Blocks while a channel
-        with drop_policy `block` is full. After an error it was not published and will not be delivered, except after
-        StoreFailed: then the outcome is unknown until the store is opened again. Raises QueueFull, RateLimited,
-        ChannelNotFound, BusClosed, MessageTooLarge, PriorityInvalid, UsageError (also for a `delay`: use `send`).
+        Returns the Message when it is admitted, and on a persistent channel when it is durable. Blocks while the
+        channel is full: at most 30 seconds on a channel that was not created by `create_channel`, and as long as
+        `block_timeout` says with drop_policy `block`; never in the thread of an event loop. After an error it was not
+        published and will not be delivered, except after StoreFailed: then the outcome is unknown until the store is
+        opened again. Raises QueueFull, RateLimited, ChannelNotFound, BusClosed, MessageTooLarge, PriorityInvalid,
+        UsageError (also for a `delay`: use `send`).
         """
         exchange = self._exchange
         if delay is not None:
@@ -138,10 +142,14 @@ class SyncMessageBus(BusOperations):
         fields: Mapping[str, object] | None = None,
         delay: object = None,
     ) -> Message:
-        """The same as `publish`, for code that also works with the async MessageBus."""
-        return self.publish(
-            channel, payload, priority, trace_id, headers, correlation_id, ttl, dedup_key, fields=fields, delay=delay
-        )
+        """As `publish`, for code that also works with the async MessageBus. Never waits on an implicit channel."""
+        if delay is not None:
+            raise self._refused_delay()
+        properties = self._properties(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+        message = self._publish_blocking(self._message(channel, payload, priority, properties), True)
+        if self._exchange.posts & _YIELD_MASK == 0:
+            yield_gil(self._exchange.channel(message.channel), self._exchange.posts & _DUE_MASK == 0)
+        return message
 
     def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> Reply:
         """Publish, and wait for the value that the handler returns: `price = bus.request("prices", "ABC")`.
@@ -159,19 +167,35 @@ class SyncMessageBus(BusOperations):
             arrived.set()
 
         self._check_listened(message)
+        deadline = Deadline(timeout)
         request = self._requests.expect(message, answer)
         try:
-            self.publish(message)
-            if not arrived.wait(timeout):
-                raise no_reply(message.channel, timeout)
+            with self._runtime.backpressure.graph.waiting_for_reply(message.channel):
+                self._publish_request(message, timeout)
+                if not arrived.wait(deadline.left_s()):
+                    raise no_reply(message.channel, timeout)
             return reply_body(replies[0])
+        except QueueFull as error:
+            if not deadline.is_over():
+                raise
+            raise no_reply(message.channel, timeout) from error
         finally:
             self._requests.forget(request)
 
-    def _refused(self, target: Channel, messages: list[Message], verdict: int) -> None:
-        """Block if the channel is full and its drop_policy is `block`, else raise."""
+    def _publish_request(self, message: Message, timeout_s: float | None) -> None:
+        """Publish. The wait for a free place is a part of the time that the caller gives for the reply."""
+        target = self._exchange.channel(message.channel)
+        if self._durable is not None and self._durable.takes(target.name):
+            self._durable.publish(target, message).wait()
+            return
+        verdict = self._exchange.post(target, message)
+        if verdict > DUPLICATE:
+            self._refused(target, [message], verdict, timeout_s)
+
+    def _refused(self, target: Channel, messages: list[Message], verdict: int, limit_s: float | None = None) -> None:
+        """Block if the channel is full and lets publishers wait, else raise."""
         if verdict == FULL and target.waits:
-            self._post_blocking(target, messages, not on_a_loop())
+            self._post_blocking(target, messages, not on_a_loop(), limit_s)
         else:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
 

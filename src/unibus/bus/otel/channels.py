@@ -66,7 +66,7 @@ class TracedChannels:
             return pending.wait() if may_block else message
         with _Publish(self._spans, target, [message]):
             if self._post(target, [message], message) == FULL:
-                self._bus._post_blocking(target, [message], may_block)
+                self._bus._post_from_sync(target, [message], may_block)
         return message
 
     def _stored(
@@ -89,8 +89,9 @@ class TracedChannels:
         with publishing:
             if self._post(target, messages, item) == FULL:
                 if isinstance(bus, MessageBus):
+                    published = bus._publish_when_free(target, messages)
                     publishing.is_blocked = True
-                    return self._wait_for_space(publishing, bus._publish_when_room(target, messages), item)
+                    return self._wait_for_space(publishing, published, item)
                 assert isinstance(bus, SyncMessageBus)
                 bus._refused(target, messages, FULL)
         if isinstance(bus, SyncMessageBus):

@@ -68,7 +68,7 @@ class Publishing:
                 return self._collect(transaction, target, messages, commands)
             if not commands:
                 return resolved([])
-            queue = self._publish_queues.get(target.name) if target.waits else None
+            queue = self._publish_queues.get(target.name) if target.waits and target.declared else None
             if queue is None or not queue.is_waiting() or not self._count_new(commands):
                 pending = self._admit(target, messages, commands)
                 if pending is not None:
