@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from tests.unit.bus.probes import GUARD_S, HandTimers, Publisher, TimersClock, event_wait
+from tests.unit.bus.probes import GUARD_S, HandTimers, TimersClock, event_wait
 from tests.unit.bus.test_implicit_backpressure import assert_nothing_waits, blocked_count, until_blocked
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
@@ -99,6 +99,13 @@ def make_channels(bus: SyncMessageBus | MessageBus, policy: str, names: list[str
     if policy == "block":
         for name in names:
             bus.create_channel(name, max_queue_size=BOUNDS[policy], drop_policy="block")
+
+
+def passing_on(bus: SyncMessageBus, name: str) -> Callable[[Message], None]:
+    def handler(message: Message) -> None:
+        bus.publish(name, message.body)
+
+    return handler
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c"]], ids=["itself", "two", "three"])
@@ -199,7 +206,7 @@ def test_a_chain_without_a_cycle_waits(sync_bus: SyncMessageBus, policy: str) ->
         got.append(message.body)
 
     sync_bus.subscribe("b", slow)
-    sync_bus.subscribe("a", lambda message: sync_bus.publish("b", message.body) and None, 0)
+    sync_bus.subscribe("a", passing_on(sync_bus, "b"), 0)
     sync_bus.publish("b", "first")
     event_wait(entered)
     sync_bus.publish_many("b", range(BOUNDS[policy]))
@@ -225,7 +232,7 @@ def test_a_cycle_is_an_error_only_while_all_its_handlers_wait(sync_bus: SyncMess
             sync_bus.publish("b", "from a")
 
     sync_bus.subscribe("a", slow, 0)
-    sync_bus.subscribe("b", lambda message: sync_bus.publish("a", message.body) and None, 0)
+    sync_bus.subscribe("b", passing_on(sync_bus, "a"), 0)
     sync_bus.publish("a", "first")
     event_wait(entered)
     sync_bus.publish_many("a", [1, 2])
@@ -255,7 +262,7 @@ def test_a_handler_whose_requester_waits_for_it_is_refused(sync_bus: SyncMessage
                 errors.append(error)
 
     sync_bus.subscribe("a", asks, 0)
-    sync_bus.subscribe("y", lambda message: sync_bus.publish("a", "answer") and None, 0)
+    sync_bus.subscribe("y", passing_on(sync_bus, "a"), 0)
     sync_bus.publish("a", "first")
     event_wait(entered)
     sync_bus.publish_many("a", range(2))
