@@ -259,6 +259,39 @@ def test_a_stopped_bus_refuses_at_once(sync_bus: SyncMessageBus) -> None:
     sync_bus.publish("c", "yes")
 
 
+def test_a_stopped_bus_refuses_a_batch_that_has_some_free_places(sync_bus: SyncMessageBus) -> None:
+    sync_bus.subscribe("c", Collector())
+    assert sync_bus.stop()
+    sync_bus.publish("c", 0)
+    with pytest.raises(QueueFull, match="no handler of group"):
+        within(lambda: sync_bus.publish_many("c", FULL))
+    assert sync_bus.queue_size("c") == 1
+
+
+async def test_a_group_that_cannot_run_does_not_refuse_what_its_filter_rejects(async_bus: MessageBus) -> None:
+    # The loop of the group "stopped" does not run. A publisher that waits for the other group is not refused for it.
+    stopped = asyncio.new_event_loop()
+
+    async def never(message: Message) -> None: ...
+
+    async def subscribe() -> None:
+        async_bus.subscribe("c", never, group="stopped", filter=lambda message: message.body == "stopped")
+
+    await asyncio.to_thread(stopped.run_until_complete, subscribe())
+    gate = AsyncGate()
+    async_bus.subscribe("c", gate, filter=lambda message: message.body != "stopped")
+    await async_bus.publish_many("c", ["stopped"] * QUEUE_SIZE_DEFAULT)
+    await async_bus.publish("c", -1)
+    await gate.entered.wait()
+    await async_bus.publish_many("c", FULL)
+    waiting = asyncio.ensure_future(async_bus.publish("c", "waits"))
+    await until_task_blocked(async_bus)
+    gate.opened.set()
+    await asyncio.wait_for(waiting, GUARD_S)
+    async_bus.unsubscribe(never)
+    stopped.close()
+
+
 def test_a_stop_refuses_publishers_that_wait(sync_bus: SyncMessageBus, full: Gate) -> None:
     publisher = Publisher(lambda: sync_bus.publish("c", "no"))
     until_blocked(sync_bus)

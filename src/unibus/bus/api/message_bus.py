@@ -207,15 +207,20 @@ class MessageBus(BusOperations):
             notify_loop(loop, partial(settle, reply, answered))
 
         self._check_listened(message)
+        graph = self._runtime.backpressure.graph
         request = self._requests.expect(message, answer)
+        asking = graph.current_group()
+        if asking is not None:
+            graph.enter_request(asking, request, message.channel)
         try:
-            with self._runtime.backpressure.graph.waiting_for_reply(message.channel):
-                async with asyncio.timeout(timeout):
-                    await self.publish(message)
-                    return reply_body(await reply)
+            async with asyncio.timeout(timeout):
+                await self.publish(message)
+                return reply_body(await reply)
         except TimeoutError as error:
             raise no_reply(message.channel, timeout) from error
         finally:
+            if asking is not None:
+                graph.leave(asking, request)
             self._requests.forget(request)
 
     # Queues: a message is stored until it is received and completed

@@ -167,30 +167,37 @@ class SyncMessageBus(BusOperations):
             arrived.set()
 
         self._check_listened(message)
-        deadline = Deadline(timeout)
+        graph = self._runtime.backpressure.graph
         request = self._requests.expect(message, answer)
+        asking = graph.current_group()
+        if asking is not None:
+            graph.enter_request(asking, request, message.channel)
         try:
-            with self._runtime.backpressure.graph.waiting_for_reply(message.channel):
-                self._publish_request(message, timeout)
-                if not arrived.wait(deadline.left_s()):
-                    raise no_reply(message.channel, timeout)
+            if not arrived.wait(self._publish_request(message, timeout)):
+                raise no_reply(message.channel, timeout)
             return reply_body(replies[0])
-        except QueueFull as error:
-            if not deadline.is_over():
-                raise
-            raise no_reply(message.channel, timeout) from error
         finally:
+            if asking is not None:
+                graph.leave(asking, request)
             self._requests.forget(request)
 
-    def _publish_request(self, message: Message, timeout_s: float | None) -> None:
-        """Publish. The wait for a free place is a part of the time that the caller gives for the reply."""
+    def _publish_request(self, message: Message, timeout_s: float | None) -> float | None:
+        """Publish. The wait for a free place is a part of the time for the reply; returns what is left of it."""
         target = self._exchange.channel(message.channel)
         if self._durable is not None and self._durable.takes(target.name):
             self._durable.publish(target, message).wait()
-            return
+            return timeout_s
         verdict = self._exchange.post(target, message)
-        if verdict > DUPLICATE:
+        if verdict <= DUPLICATE:
+            return timeout_s
+        started_s = time.monotonic()
+        try:
             self._refused(target, [message], verdict, timeout_s)
+        except QueueFull as error:
+            if timeout_s is None or time.monotonic() - started_s < timeout_s:
+                raise
+            raise no_reply(message.channel, timeout_s) from error
+        return None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - started_s))
 
     def _refused(self, target: Channel, messages: list[Message], verdict: int, limit_s: float | None = None) -> None:
         """Block if the channel is full and lets publishers wait, else raise."""

@@ -159,21 +159,28 @@ class Backpressure:
         """Raise QueueFull if the publisher may not wait. Before each wait: all of it may change meanwhile."""
         if not may_wait(channel, messages):
             raise self._exchange.refusal(channel, one_or_all(messages), FULL)
-        stuck = self._unhandled_group(channel)
+        stuck = self._unhandled_group(channel, len(messages))
         if stuck is not None:
-            raise self._refusal(channel, messages, unhandled(stuck))
+            raise self._refusal(channel, messages, not_handled(stuck))
         cycle = [] if group is None else self.graph.enter(group, publisher, channel)
         if cycle:
             raise self._refusal(channel, messages, cyclic(cycle))
 
-    def _unhandled_group(self, channel: Channel) -> Group | None:
-        """A full group of an implicit channel whose messages cannot be handled now."""
+    def _unhandled_group(self, channel: Channel, size: int) -> Group | None:
+        """A group of an implicit channel without places for `size` messages, and whose backlog cannot be handled now.
+
+        With filters the message may be for other groups, so all groups without a place have to be like that.
+        """
         if channel.declared:
             return None
-        for group in channel.routes:
-            if group.is_bounded_here() and group.depth() >= channel.max_size and not self._can_handle(group):
-                return group
-        return None
+        needed = 1 if channel.has_filter else size
+        full = [
+            group for group in channel.routes if group.is_bounded_here() and channel.max_size - group.depth() < needed
+        ]
+        unhandled = [group for group in full if not self._can_handle(group)]
+        if not unhandled or (channel.has_filter and len(unhandled) < len(full)):
+            return None
+        return unhandled[0]
 
     def _timed_out(self, channel: Channel, messages: list[Message], timeout_s: float | None) -> Exception:
         return self._refusal(channel, messages, timed_out(timeout_s or 0.0))
@@ -195,7 +202,7 @@ class Backpressure:
         channel.is_looked_at = False  # Before the count: a publisher that comes after this sets a timer itself.
         if channel.blocked.count:
             channel.blocked.look_again()
-            if self._unhandled_group(channel) is not None or self.graph.has_cycle_through(channel):
+            if self._unhandled_group(channel, 1) is not None or self.graph.has_cycle_through(channel):
                 channel.blocked.wake_all()  # Those that may not wait any more raise, the others wait again.
             self.look_again_later(channel)
 
@@ -233,7 +240,7 @@ def timed_out(timeout_s: float) -> FullReason:
     )
 
 
-def unhandled(group: Group) -> FullReason:
+def not_handled(group: Group) -> FullReason:
     return FullReason(
         f", and no handler of group {group.name!r} can take one",
         "call start() if the bus was stopped; an async handler needs the event loop that it was subscribed on to run",

@@ -17,8 +17,6 @@ request or a new subscription has closed at the next look of the timer (backpres
 """
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from unibus.bus.pubsub.channel import Channel
 from unibus.bus.pubsub.exchange import Exchange
@@ -56,20 +54,12 @@ class WaitGraph:
             if waits is not None and waits.pop(wait, None) is not None and not waits:
                 del self._waits[group]
 
-    @contextmanager
-    def waiting_for_reply(self, name: str) -> Iterator[None]:
-        """The block waits for the reply of a handler of that channel."""
-        group = self.current_group()
-        if group is None:
-            yield
-            return
-        wait = object()
-        with LOCK:
-            self._waits.setdefault(group, {})[wait] = self._exchange.channel(name)
-        try:
-            yield
-        finally:
-            self.leave(group, wait)
+    def enter_request(self, group: Group, wait: object, name: str) -> None:
+        """A handler of the group is about to wait for the reply of a handler of that channel."""
+        channel = self._exchange.channels.get(name)
+        if channel is not None:
+            with LOCK:
+                self._waits.setdefault(group, {})[wait] = channel
 
     def cycle(self, group: Group, channel: Channel) -> list[str]:
         """The names of the channels on a cycle through this group and this channel: ["a", "b", "a"]; [] without one.

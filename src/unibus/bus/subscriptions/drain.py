@@ -33,9 +33,6 @@ class Deadline:
     def left_s(self) -> float | None:
         return None if self._end_s is None else max(LEAST_S, self._end_s - time.monotonic())
 
-    def is_over(self) -> bool:
-        return self._end_s is not None and time.monotonic() >= self._end_s
-
 
 class Drain:
     """Waits for one bus. Messages that a channel keeps for its first subscriber do not count: no handler has them."""
