@@ -58,6 +58,7 @@ def bodies_of(sorted_out: dict[type, Found], domain: str, names_of: NamesOf, red
     bodies = [body_of(change.data) for change in brought]
     if redact is not None:
         for name, body in zip(channels, bodies, strict=True):
+            # Before the table is made: the removed content is in no buffer that could be written.
             redact(name, body)
     keys = {name: channel_key(domain, name) for name in channel.values()}
     columns: dict[str, list[Any]] = {
@@ -95,6 +96,7 @@ def body_of(data: bytes) -> Body:
     """The body of an encoded message."""
     begin = data[:2]
     try:
+        # Two bytes identify the most common encodings, which are decoded without building a Message.
         if begin == _HOT:
             return Body(JSON, None, _hot_json(_unpack_hot(data)[1]))
         if begin == _HEADED:

@@ -110,8 +110,11 @@ class Capturing:
         self._columns = EventColumns(self._domain)
         self._writer = SegmentWriter(folder, self._domain, files=files)
         try:
+            # The position is that of the manifest, not of the cursor beside the store: only the manifest is written
+            # atomically with the events.
             self._at = self._writer.last
             self._identity = reader.identity()
+            # Before anything is written: events of another store must not be appended to this history.
             self._check_same()
             self._set_policy(policy)
         except BaseException:
@@ -155,13 +158,17 @@ class Capturing:
 
     def step(self) -> int:
         """Read a page of new events and return their number. Seals the buffer when it is full or old enough."""
+        # A store that is restored from a backup while the capture runs is a new file under the old name.
         if self._reader.identity() != self._identity:
             self._start_over()
         self._is_behind = False
         page = self._reader.groups_after(self._at, self._page)
         taken = self._take(page) if page else 0
+        # Nothing new is normal. A lower end is not: the file was overwritten in place, and would count up to our
+        # position with other events.
         if not taken and self._reader.bounds()[1] < self._at:
             raise self._mismatch("its last event has a lower number than before")
+        # One seal per step at most, so memory is bounded by the limits and one page.
         if self._is_full() or (not self._is_behind and self._is_due()):
             self.seal()
         self._maintain()
@@ -186,6 +193,7 @@ class Capturing:
         size = self._buffer.add(table, bodies)
         # A full page, by rows or by bytes, means that more events wait.
         self._is_behind = table.num_rows >= self._page or size >= PAGE_BYTES // 2
+        # Only in memory: the durable position moves with the segment. An error before this line leaves the page unread.
         self._at = page[-1][0] + len(page[-1][1]) - 1
         self.progress.events += table.num_rows
         return int(table.num_rows)
@@ -193,6 +201,7 @@ class Capturing:
     def _record_gap(self, first: int, last: int) -> None:
         """The store pruned events that were not read yet. The buffer holds events before the gap: seal it first."""
         self.seal()
+        # Contiguous with the segment that was just sealed: the manifest accepts no other order.
         self._writer.gap(first, last)
         self._at = last
         self.progress.missed += last - first + 1
@@ -216,10 +225,13 @@ class Capturing:
         if not buffer.rows:
             return
         self._reader.settle()  # First: see the module docstring.
+        # Without copying: the tables become chunks of one.
         bodies = pa.concat_tables(buffer.bodies) if buffer.bodies else None
         segment = self._writer.write(pa.concat_tables(buffer.tables), bodies)
         size = segment.bytes + (segment.bodies.bytes if segment.bodies else 0)
         self._compression = max(0.01, min(1.0, size / max(1, buffer.bytes)))
+        # Only after the manifest has the segment. An error above ends the capture, and the next start reads these
+        # events again.
         self._buffer = Buffer()
         self.progress.segments += 1
         self.progress.last = segment.last
@@ -231,6 +243,8 @@ class Capturing:
             try:
                 self._reader.show_cursor(self._cursor, self._writer.last)
             except OSError as error:
+                # The store may be on a read-only disk. Its owner then does not see how far the capture is, which
+                # affects nothing.
                 self._publishes_cursor = False
                 log.warning(
                     "cannot write the position of the capture beside the store: %s; it is not tried again", error
@@ -239,6 +253,7 @@ class Capturing:
     def _maintain(self) -> None:
         if time.monotonic() - self._maintained_s >= TEND_S:
             self._maintained_s = time.monotonic()
+            # Retention first: what it removes need not be compacted. The sweep before the compaction frees its space.
             keep(self._writer, self._policy)
             self._writer.sweep()
             if self._compacts:
@@ -264,6 +279,7 @@ class Capturing:
             if shown is not None:
                 self.progress.behind = self._reader.bounds()[1] - self._at
                 shown(self.progress)
+            # While it is behind it reads page after page: the pause is for a capture that has caught up.
             if not self._is_behind:
                 stop.wait(pause_s)
         self.seal()
@@ -273,6 +289,8 @@ class Capturing:
     ) -> None:
         """Capture every event that exists at the time of the call, and seal it."""
         last = self._reader.bounds()[1]
+        # Up to the end at the time of the call: a busy store must not keep it running. `step` returns 0 if the rest was
+        # pruned.
         while self._at < last and not (stop is not None and stop.is_set()) and self.step():
             if shown is not None:
                 self.progress.behind = max(0, last - self._at)

@@ -59,6 +59,8 @@ class CaptureChild:
         )
         self._folder = folder
         self._ending = False
+        # Reaps the child as soon as it exits: without a wait it would stay a zombie, and an early exit would not be
+        # noticed.
         self._watch = threading.Thread(target=self._wait, name="unibus-capture", daemon=True)
         self._watch.start()
 
@@ -92,6 +94,7 @@ class CaptureChild:
 
         `timeout_s` None waits as long as it takes, 0 does not wait. `join` waits for the watching thread.
         """
+        # Before the pipe is closed: the watching thread must not report the exit that follows as an early one.
         self._ending = True
         assert self._process.stdin is not None
         self._process.stdin.close()

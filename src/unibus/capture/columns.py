@@ -132,6 +132,7 @@ def _hot_table(kind: str, seqs: list[int], found: list[Any], domain: str, names:
 
 
 def _channels(entities: list[int], domain: str, names: dict[int, str]) -> tuple[pa.Array, pa.Array]:
+    # Names and keys are computed once for each entity of the page, not for each row.
     coded = pa.array(entities, _INT).dictionary_encode()
     known = [name_of(number, names) for number in coded.dictionary.to_pylist()]
     keys = pa.array([channel_key(domain, name) for name in known], _INT)
@@ -256,6 +257,7 @@ def _maps(count: int, **columns: pa.Array) -> pa.Array:
     used = {name: values for name, values in columns.items() if values.null_count < count}
     if not used:
         return pa.nulls(count, EVENTS.field("attrs").type)
+    # A map column is offsets into flat lists of names and values: both are built for the whole page at once.
     counts = _sum([pc.cast(pc.is_valid(values), pa.int32()) for values in used.values()])
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
     names, values = _interleaved(count, used)

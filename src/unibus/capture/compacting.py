@@ -40,6 +40,7 @@ def compact(writer: SegmentWriter, roll: Rotation, by_hand: bool = False) -> int
     manifest = writer.manifest
     fewer = 0
     for run in worthwhile(manifest.segments, roll, by_hand, policy_of(manifest.about)):
+        # One run after the other, each atomic: a crash in between leaves some runs merged and the others as they were.
         writer.join(run)
         fewer += len(run) - 1
     return fewer
@@ -64,6 +65,7 @@ class SegmentRun:
         rows, size = self.rows + segment.rows, self.bytes + _size(segment)
         has_bodies = self._has_bodies or segment.bodies is not None
         since_us, until_us = min(segment.from_us, segment.newest_us), segment.newest_us
+        # A single segment may be larger than the limits: they apply to what is merged.
         if self.segments:
             since_us, until_us = min(self._since_us, since_us), max(self._until_us, until_us)
             span_us = until_us - since_us
@@ -106,6 +108,7 @@ def _runs(segments: Sequence[Segment], roll: Rotation, policy: Policy, rows_max:
     run = SegmentRun(roll, policy)
     last = 0
     for segment in segments:
+        # A gap ends a run: a merged segment covers one contiguous range.
         follows, last = segment.first == last + 1, segment.last
         small = segment.rows < rows_max
         if follows and small and run.takes(segment):

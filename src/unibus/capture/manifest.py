@@ -189,6 +189,8 @@ class Manifest:
         """Read the lines that were appended since the last call."""
         files = files or RealFiles()
         path = self.path(LINES)
+        # Only complete lines count: a reader may see the beginning of a line that the writer is appending. It is read
+        # again at the next call.
         if files.size(path) > self.whole_bytes:
             lines, size = _lines(files.read(path, self.whole_bytes), path)
             for line in lines:
@@ -197,6 +199,7 @@ class Manifest:
 
     def _take(self, line: Line) -> None:
         if isinstance(line, Removed) and line.by:
+            # No effect until the new file is added: a crash between the two lines leaves the old segments valid.
             self.void.setdefault(line.by, []).append(line)
             self.lines += 1
         else:
@@ -208,6 +211,7 @@ class Manifest:
         if isinstance(line, Begin):
             if self.last:
                 raise self._damaged('a line "begin" is not the first line')
+            # Retention has removed everything up to there. The position of the capture must not be lost with it.
             self.last, self.tail = line.last, line.tail
             self.gaps, self.removed = list(line.gaps), dict(line.removed)
         elif isinstance(line, Gap):
@@ -220,6 +224,7 @@ class Manifest:
             self.removed[line.file] = line.at_us
         else:
             self.segments = [_without_bodies(each, line.file) for each in self.segments]
+            # Bodies are removed for privacy: without a grace period for readers.
             self.removed[line.file] = 0
 
     def _add(self, segment: Segment, replaced: Sequence[Removed]) -> None:
@@ -231,14 +236,16 @@ class Manifest:
             self._follows(segment.first, segment.last, segment.tail)
             self.segments.append(segment)
             return
+        # Else rows would be lost or exist twice.
         if (gone[0].first, gone[-1].last) != (segment.first, segment.last):
             raise self._damaged(f"{segment.file} does not cover the range of the segments that it replaces")
         at = self.segments.index(gone[0])
         self.segments[at : at + len(gone)] = [segment]
 
     def _follows(self, first: int, last: int, tail: int) -> None:
+        # The invariant that makes the manifest a cursor: no hole and no overlap, whatever the writer did.
         if first != self.last + 1 or last < first:
-            raise self._damaged(f"{first} to {last} does not follow {self.last}")
+            raise self._damaged(f"a line has events {first} to {last}, but event {self.last + 1} has to follow")
         self.last, self.tail = last, tail
 
     def _damaged(self, what: str) -> CaptureDamaged:
@@ -279,13 +286,15 @@ def _lines(data: bytes, path: str) -> tuple[list[Line], int]:
         line = _line(row, path)
         if line is None:
             later = rows[number + 1 : -1]
+            # Bytes that are no text, with nothing effective after them, are what a power cut leaves in unsynced blocks.
+            # Everything else was written by another program, or damaged.
             if _is_text(row) or any(_has_effect(_line(each, path)) for each in later):
-                raise _damaged(path, f"line {number + 1}")
+                raise _damaged(path, f"line {number + 1} cannot be decoded")
             return lines, whole
         lines.append(line)
         whole += len(row) + 1
     if not _is_torn(rows[-1]):
-        raise _damaged(path, f"{rows[-1][:60]!r} after its last line is no part of a record")
+        raise _damaged(path, f"{rows[-1][:60]!r} after its last line is not the beginning of a line")
     return lines, whole
 
 
@@ -348,6 +357,7 @@ class ManifestWriter:
 
     def append(self, *lines: Line) -> None:
         """Append all lines in one write."""
+        # Disk first, then memory: after an error memory still agrees with what is durable.
         self._write(lines)
         for line in lines:
             self.manifest.take(line)
@@ -356,6 +366,7 @@ class ManifestWriter:
         """Replace several segments by one. Atomic: after a crash either the old ones or the new one are effective."""
         at_us = time.time_ns() // 1_000
         removed = [Removed(each.first, each.last, each.file, segment.file, at_us) for each in gone]
+        # The order matters: without the second write these lines have no effect.
         self._write(removed)
         self._write([segment])
         self.manifest.lines += len(removed)
@@ -367,19 +378,23 @@ class ManifestWriter:
         manifest = self.manifest
         if manifest.lines < LINES_MIN or manifest.lines < 4 * (len(manifest.segments) + len(manifest.gaps)):
             return False
+        # Everything before the first segment is described by the one `begin` line.
         first = manifest.first or manifest.last + 1
+        # A file whose grace period is over was deleted by `sweep`, or will be: it is not named anywhere then.
         manifest.removed = {file: at_us for file, at_us in manifest.removed.items() if at_us > since_us}
         tail = manifest.tail if first > manifest.last else 0
         begin = Begin(first - 1, [gap for gap in manifest.gaps if gap[0] < first], manifest.removed, tail)
         later: list[Segment | Gap] = [Gap(*gap) for gap in manifest.gaps if gap[0] >= first]
         listed = sorted([*manifest.segments, *later], key=lambda line: line.first)
         data = _encoded([begin, *listed])
+        # Through a temporary file and a rename. Readers notice it by the new inode (sources.py).
         replace(self._files, self._path, data)
         manifest.lines, manifest.whole_bytes = 1 + len(listed), len(data)
         return True
 
     def _write(self, lines: Sequence[Line]) -> None:
         data = _encoded(lines)
+        # Opened for each append: the file may have been replaced by `shorten`, and appends are rare.
         handle = self._files.open(self._path)
         try:
             self._files.write(handle, data)

@@ -94,9 +94,11 @@ def _redact_body(body: Body, rule: RedactionRule) -> None:
 
 def _without_fields(content: bytes, paths: Sequence[str]) -> tuple[bytes | None, bool]:
     try:
+        # `_redacted` makes new containers and never changes its argument, so `before` stays for the comparison.
         before = after = msgspec.json.decode(content)
         for path in paths:
             after = _redacted(after, path.split("."))
+        # Stars alone mean that nothing could be inspected: the body is dropped.
         return (None, True) if after == STARS else (msgspec.json.encode(after), after != before)
     except _UNREADABLE:
         return None, True

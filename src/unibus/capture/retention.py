@@ -26,9 +26,11 @@ def keep(writer: SegmentWriter, policy: "Policy", now_us: int | None = None) -> 
     gone = {line.file for line in lines}
     for segment in writer.manifest.segments:
         old = policy.bodies_keep_s is not None and segment.newest_us < now_us - policy.bodies_keep_s * 1e6
+        # Bodies may be removed from the middle: each segment stays, so history has no hole.
         if segment.bodies is not None and segment.file not in gone and (old or not policy.bodies):
             lines.append(RemovedBodies(segment.bodies.file, now_us))
     if lines:
+        # One append for all lines: after a crash a first part of them is valid, and the next run does the rest.
         writer.remove(*lines)
         writer.sweep()
     return len(lines)

@@ -74,9 +74,12 @@ class SegmentWriter:
         self._owner: Owner | None = None
         if files is None:
             make_folder(folder)
+            # Before anything is read: two writers would append to one manifest. The simulated disk of tests has one
+            # writer.
             self._owner = _lock(folder)
         try:
             self._lines = ManifestWriter(self._begin(domain, store), self._files)
+            # What a crash has left: segments that were renamed, but not named by the manifest, and temporary files.
             self.sweep()
         except BaseException:
             self.close()
@@ -86,6 +89,7 @@ class SegmentWriter:
         for name in (SEGMENTS, BODIES):
             self._files.make_folder(f"{self.folder}/{name}")
         if self._files.size(f"{self.folder}/capture.json") < 0:
+            # A new capture.json would let another store continue this manifest.
             if self._files.size(f"{self.folder}/manifest.jsonl") > 0:
                 raise CaptureDamaged(f"{self.folder} has a manifest, but no capture.json", "restore it from a backup")
             made_us = time.time_ns() // 1_000
@@ -114,13 +118,15 @@ class SegmentWriter:
     def write(self, table: pa.Table, bodies: pa.Table | None = None, last: int | None = None) -> Segment:
         """Seal rows that follow the existing ones. `last`: the end of the range, if it is after the last row."""
         if not table.num_rows:
-            raise UsageError("a segment has at least one row")
+            raise UsageError("the table has no rows, but a segment needs at least one", "write only tables with rows")
         first = self.last + 1
         last = table["seq"][-1].as_py() if last is None else last
         for rows in (table, bodies):
             if rows is not None and rows.num_rows:
+                # Before the file is written: the manifest must never name a segment whose rows contradict its range.
                 _check_order(rows["seq"], first, last)
         segment = self._seal(first, last, table, bodies)
+        # The commit point. Before it the file is garbage, after it the rows are captured.
         self._lines.append(segment)
         return segment
 
@@ -131,6 +137,7 @@ class SegmentWriter:
         kept: BodiesFile | None = None
         bodies = [each.bodies for each in gone if each.bodies is not None]
         if bodies:
+            # Bodies first: a segment line names both files, so both have to be durable before it.
             file = file_of(BODIES, first, last)
             size, crc = self._put(file, self._joined(bodies, schema.BODIES, _FEW_BODY_VALUES))
             kept = BodiesFile(file, sum(each.rows for each in bodies), size, crc)
@@ -153,11 +160,13 @@ class SegmentWriter:
         return segment
 
     def _joined(self, parts: Sequence[Segment | BodiesFile], wanted: pa.Schema, few_values: tuple[str, ...]) -> bytes:
+        # Lazily: one row group in memory at a time, besides the compressed result.
         groups = _gathered(self._row_groups(parts, wanted))
         return parquet_of(groups, wanted, sum(each.rows for each in parts), few_values)
 
     def _row_groups(self, parts: Sequence[Segment | BodiesFile], wanted: pa.Schema) -> Iterator[pa.Table]:
         for each in parts:
+            # Verified before it is copied: damage must not get a new and valid checksum.
             file = _checked(self.folder, each, wanted, self._files)
             for number in range(file.num_row_groups):
                 yield _with_all(file.read_row_group(number), wanted)
@@ -216,6 +225,8 @@ class SegmentWriter:
         for folder in (SEGMENTS, BODIES):
             for name in self._files.list(f"{self.folder}/{folder}"):
                 file = f"{folder}/{name}"
+                # A file that the manifest never named is deleted at once: no reader can know it. One that was replaced
+                # waits.
                 if file not in named and manifest.removed.get(file, 0) <= before_us:
                     self._files.remove(f"{self.folder}/{file}")
                     gone.append(file)
@@ -245,9 +256,11 @@ def _check_order(seqs: pa.ChunkedArray, first: int, last: int) -> None:
     """Readers find a row by the range of its segment, so a row out of order or out of range would be lost to them."""
     low, high = seqs[0].as_py(), seqs[-1].as_py()
     if low < first or last < high:
-        raise UsageError(f"rows {low} to {high} are outside of {first} to {last}", "sort rows by seq")
+        raise UsageError(
+            f"the rows have seq {low} to {high}, but the segment is for {first} to {last}", "sort rows by seq"
+        )
     if pc.any(pc.less_equal(seqs.slice(1), seqs.slice(0, len(seqs) - 1))).as_py():
-        raise UsageError(f"rows {low} to {high} are not in order", "sort rows by seq, without duplicates")
+        raise UsageError(f"the rows with seq {low} to {high} are not in order", "sort rows by seq, without duplicates")
 
 
 def _parquet(table: pa.Table, wanted: pa.Schema, few_values: tuple[str, ...]) -> bytes:
@@ -334,8 +347,9 @@ def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, file
             f"{os.path.join(folder, written.file)} cannot be read now: {error.strerror}",
             "make the file readable and try again; nothing was changed",
         ) from error
+    # The checksum is over the whole file and kept outside of it, in the manifest: a swapped file is found, too.
     if len(data) != written.bytes:
-        raise _wrong(written, "size", f"{len(data)} bytes, {written.bytes} were written")
+        raise _wrong(written, "size", f"it has {len(data)} bytes, but {written.bytes} were written")
     if zlib.crc32(data) != written.crc32:
         raise _wrong(written, "crc", "its checksum differs from the one in the manifest")
     try:
@@ -343,7 +357,9 @@ def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, file
     except (pa.ArrowException, OSError) as error:
         raise _wrong(written, "unreadable", str(error)) from error
     if file.metadata.num_rows != written.rows:
-        raise _wrong(written, "unreadable", f"{counted(file.metadata.num_rows, 'row')}, {written.rows:,} were written")
+        raise _wrong(
+            written, "unreadable", f"it has {counted(file.metadata.num_rows, 'row')}, but {written.rows:,} were written"
+        )
     for field in wanted:
         if not _fits(file.schema_arrow, field):
             raise _wrong(written, "schema", f"column {field.name!r} is missing or has another type than {field.type}")
@@ -372,6 +388,8 @@ def batches(
         read = [name for name in dict.fromkeys((*names, "seq")) if name in there]
         for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=read):
             seqs = batch["seq"]
+            # Rows are in order, so the two ends decide. Most batches lie within the range and are passed on without a
+            # copy.
             if seqs[0].as_py() < first or seqs[-1].as_py() > last:
                 batch = batch.filter(pc.and_(pc.greater_equal(seqs, first), pc.less_equal(seqs, last)))
             if batch.num_rows:

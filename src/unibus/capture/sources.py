@@ -43,6 +43,8 @@ class CaptureSource:
 
     def manifest(self) -> Manifest:
         """The current manifest. Usually only new lines have to be read; a rewritten manifest has another inode."""
+        # The stamp is taken before the file is read. What is appended in between is read now or with the next call,
+        # never skipped.
         inode, size = _stamp(os.path.join(self.where, LINES))
         if inode != self._seen[0] or size < self._manifest.whole_bytes:
             self._manifest = Manifest.load(self.where)
@@ -108,6 +110,8 @@ class CaptureSource:
         file_of: Callable[[Segment], str | None],
     ) -> Iterator[pa.RecordBatch]:
         """Read by range, not by path: compaction may have moved the rows to another file since."""
+        # The manifest is read again here, at the first row: the piece may have been planned long ago, in another
+        # process.
         for segment in self.segments(piece.first - 1, piece.last):
             file = file_of(segment)
             if file is not None:
@@ -179,6 +183,7 @@ class StoreSource:
         after = piece.first - 1
         while after < piece.last:
             page = self._reader.groups_after(after)
+            # Pruned meanwhile: the caller compares with `gaps`.
             if not page or page[0][0] > piece.last:
                 return
             yield page
@@ -248,7 +253,8 @@ def open_source(where: str) -> EventSource:
         return CaptureSource(where)
     if not has_history(where):
         raise StoreUnavailable(
-            f"{where} cannot be read beside its owner", f"name a capture directory, or a store of {history_schemes()}"
+            f"{where} can only be read by the bus that owns it",
+            f"name a capture directory, or a store of {history_schemes()}",
         )
     return StoreSource(where)
 
@@ -262,6 +268,7 @@ def open_sources(where: str | Sequence[str], keep_damaged: bool = False) -> list
     places: dict[str, str] = {}
     for name in names:
         for place in _expanded(name):
+            # Each place once, also if a folder and a capture inside of it are both named.
             places.setdefault(place, name)
     try:
         for place, name in places.items():

@@ -76,12 +76,15 @@ def _running(path: str) -> int | None:
     try:
         with open(path, "rb") as file:
             held = json.loads(file.read())
-        pid = int(held["pid"])
-        if held["host"] == socket.gethostname():
+        pid, is_here = int(held["pid"]), held["host"] == socket.gethostname()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # Also if the file belongs to another user: only its owner may read it.
+    try:
+        if is_here:
             os.kill(pid, 0)
     except PermissionError:
-        return pid
-    except (OSError, ValueError, KeyError, TypeError):
+        return pid  # The process exists, and belongs to another user.
+    except (OSError, OverflowError):
         return None
     return pid
 

@@ -85,6 +85,7 @@ class MemoryJournal:
         return True
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
+        # No lock: the store's lock is held by the caller, and readers use `_last` and a copy of the list of chunks.
         self._open.changes.extend(changes)
         self._last = last = first_seq + len(changes) - 1
         # Runs for every message: two comparisons, and the rest once per chunk.

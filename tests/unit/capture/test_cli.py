@@ -104,7 +104,7 @@ def test_a_person_reads_the_status(filled: Path, shell: Any, terminal: Any) -> N
         (("capture",), 2, "no store is given"),
         (("capture", "nothing.db"), 4, "file nothing.db does not exist"),
         (("capture", "memory://"), 2, "keeps messages in memory only"),
-        (("capture", "jsonfile:///.", "--once"), 4, "cannot be read beside its owner"),
+        (("capture", "jsonfile:///.", "--once"), 4, "can only be read by the bus that owns it"),
         (("capture", "bus.db", "s3://bucket/history", "--once"), 2, "s3:// is not supported"),
         (("capture", "--status", "s3://bucket/history"), 2, "s3:// is not supported"),
         (("capture", "--compact", "abfss://a@b/history"), 2, "abfss:// is not supported"),

@@ -3,6 +3,7 @@
 import os
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -49,6 +50,16 @@ def test_who_is_at_it(tmp_path: Path) -> None:
     assert status_of(str(folder)).running == 999999999  # Not verifiable from this host.
     (folder / "capture.lock").write_text("no text of ours")
     assert status_of(str(folder)).running is None
+
+
+def test_a_lock_file_of_another_user_does_not_hide_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SegmentWriter(str(tmp_path), "d").close()
+
+    def refused(path: str, mode: str) -> NoReturn:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("unibus.capture.status.open", refused, raising=False)
+    assert status_of(str(tmp_path)).running is None
 
 
 def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
         (["run", "--once"], 4, "there is no history to read"),
         (["run", "--once", "--from", "nowhere"], 4, "source nowhere does not exist"),
         (["run", "--once", "--from", "."], 4, "holds no capture"),
-        (["run", "--once", "--from", "redis://host"], 4, "cannot be read beside its owner"),
+        (["run", "--once", "--from", "redis://host"], 4, "can only be read by the bus that owns it"),
         (["run", "--once", "--from", "sqlite:///absent.db"], 4, "absent.db"),
         (["run", "--once", "--from", "absent.db"], 4, "source absent.db does not exist"),
         (["run", "--once", "--every", "2s"], 2, "exclude each other"),

@@ -328,3 +328,32 @@ async def test_then_lets_somebody_commit_what_was_asked_for_without_a_loop() -> 
     pending.then(asyncio.get_running_loop(), lambda _: None)
     assert commits.kicks == 1
     outcome.decide()
+
+
+def test_a_task_that_ends_a_second_loop_does_not_strand_the_others() -> None:
+    """As on the first loop: the rest of the tasks continue in the next turn, also if the loop is run again for that."""
+    outcome, (first, *others) = pendings(3)
+    answered: list[int] = []
+    main, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def waits(pending: Pending[int], ends: bool) -> None:
+        answered.append(await pending)
+        if ends:
+            raise SystemExit
+
+    try:
+        awaited = main.create_task(waits(first, False))
+        main.run_until_complete(asyncio.sleep(0))
+        tasks = [other.create_task(waits(pending, number == 0)) for number, pending in enumerate(others)]
+        other.run_until_complete(asyncio.sleep(0))
+        outcome.decide()
+        with pytest.raises(SystemExit):
+            other.run_until_complete(tasks[1])
+        assert answered == [1]
+        assert isinstance(tasks[0].exception(), SystemExit)
+        other.run_until_complete(asyncio.wait_for(tasks[1], GUARD_S))
+        main.run_until_complete(asyncio.wait_for(awaited, GUARD_S))
+        assert answered == [1, 2, 0]
+    finally:
+        main.close()
+        other.close()

@@ -149,7 +149,7 @@ def _stored_rule(url: str, entity: str, name: str) -> "AuthorizationRule":
             hint = "a running server does not return keys: pass --connection-string, or stop the server"
             raise StoreBusy(error.what, hint, error.holder) from error
     if not stored.enabled:
-        raise UsageError(f"rule {stored.name!r} is disabled", "servers refuse its tokens; choose another rule")
+        raise UsageError(f"rule {stored.name!r} is disabled: servers refuse its tokens", "choose another rule")
     return stored
 
 

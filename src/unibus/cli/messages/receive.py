@@ -75,7 +75,9 @@ def receive(options: ReceiveOptions) -> ExitCode:
     Exit code 3 if there were no messages. Ctrl-C releases the messages that were not shown.
     """
     if options.keep and options.delete:
-        raise UsageError("--keep releases messages and --delete removes them", "use one of them")
+        raise UsageError(
+            "--keep and --delete exclude each other: --keep releases messages, --delete removes them", "use one of them"
+        )
     if options.keep and options.follow:
         raise UsageError(
             "--keep with --follow would lock every message until the end",

@@ -60,7 +60,7 @@ def replay(options: ReplayOptions) -> ExitCode:
     Exit code 3 if there are no messages.
     """
     if options.raw and options.to is not None:
-        raise UsageError("--raw is for showing messages and --to for sending them", "use one of them")
+        raise UsageError("--raw and --to exclude each other: --raw shows messages, --to sends them", "use one of them")
     begin = options.begin()
     with managed(options.url) as bus:
         try:

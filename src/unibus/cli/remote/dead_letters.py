@@ -85,7 +85,8 @@ class RemoteDeadLetters:
             raise
         if job.state != "done":
             raise ServerError(
-                f"job {job.id} is {job.state} after {job.done:,} of {job.total:,}: {job.reason or 'by an operator'}",
+                f"job {job.id} is not complete: {job.state} after {job.done:,} of {job.total:,} messages, "
+                f"{job.reason or 'by an operator'}",
                 job.hint or "run the same command again to continue",
             )
         return job

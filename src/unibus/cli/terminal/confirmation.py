@@ -13,6 +13,7 @@ def confirm(question: str, has_dry_run: bool = False) -> None:
     if not (is_terminal() and sys.stdin.isatty()):
         or_try = ", or --dry-run to see what it would do" if has_dry_run else ""
         raise UsageError(
-            "this needs a confirmation, and there is no terminal to ask at", f"add --yes to run without asking{or_try}"
+            "a confirmation is required, and there is no terminal to ask for it",
+            f"add --yes to run without asking{or_try}",
         )
     typer.confirm(question[0].upper() + question[1:], abort=True)

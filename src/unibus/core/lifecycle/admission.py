@@ -59,6 +59,7 @@ def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, 
         return
     if entity.kind == DEAD_LETTERS or entity.kind == SUBSCRIPTION:
         raise UsageError(f"messages cannot be sent to {entity.name!r} directly", "send to its queue or topic")
+    # From the cheap checks to the expensive ones. None of them changes the state.
     check_message(entity, command.size)
     settings = entity.settings
     if settings.requires_session and command.who.session_id is None and not settings.forward_to:
@@ -67,6 +68,7 @@ def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, 
     # A duplicate stores nothing, so it needs no space: a repeated send is not rejected because the entity is full.
     if key is not None and _is_duplicate(entity.name, key, command.raises, entity.is_known(key, now_ns), before):
         return
+    # A scheduled message is stored in the topic until it is due, and is routed then by the rules of that time.
     if entity.kind == TOPIC and entity.subscriptions and command.visible_ns <= now_ns:
         _check_arrivals(state, entity, command, before)
     else:
@@ -102,6 +104,7 @@ def _check_made(state: StoreState, command: Send, before: dict[str, Load] | None
     kind = command.creates
     made = 0
     if before is not None:
+        # An earlier send of this batch creates it.
         if command.entity in before:
             return
         _load(before, command.entity)
@@ -145,6 +148,7 @@ def _is_duplicate(entity: str, key: str, raises: bool, known: bool, before: dict
     if before is not None:
         load = _load(before, entity)
         known = known or key in load.keys
+        # For every send: a later one of the batch with this key is a duplicate of it.
         load.keys.add(key)
     if known and raises:
         raise DuplicateMessage(f"{key!r} was sent to {entity!r} within its dedup window", "nothing was stored")
@@ -172,6 +176,7 @@ def check_quota(
     if batch is not None:
         granted = batch.get(entity.name)
         if granted is not None and granted.count:
+            # Not what the entity has now: part of the batch is executed already, and would be counted twice.
             held_size = granted.size_before + granted.size
             held_count = granted.count_before + granted.count
     count: i64 = 0
@@ -180,6 +185,7 @@ def check_quota(
         count = load.count
         load.count += 1
         load.size += size
+        # Kept for decisions during the execution, when the entity itself has changed.
         load.size_before = held_size
         load.count_before = held_count
         size = load.size

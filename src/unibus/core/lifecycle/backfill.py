@@ -58,6 +58,7 @@ class EntityHistory:
         elif isinstance(change, (Activated, Routed)):
             self._add_activated(change)
         elif isinstance(change, Pruned):
+            # An operator pruned history up to this sequence: a replay must not show it again.
             for older in [each for each in self.found if each <= sequence]:
                 del self.found[older]
         elif isinstance(change, _ENDED):
@@ -86,6 +87,7 @@ class Backfill:
 
     def __init__(self, topic: Entity, after_sequence: int, since_ns: int) -> None:
         self._topic: i64 = topic.number
+        # Taken before the subscription exists: declaring it routes what the topic keeps (`route_kept`).
         self._held = set(topic.entries)
         self._past = EntityHistory(topic.number, after_sequence, since_ns)
         self._changes: dict[int, Sent | Passed] = {}
@@ -109,6 +111,7 @@ class Backfill:
                 continue
             properties = decode(change.data).properties
             ttl_ns = 0 if properties is None else properties.ttl_ns
+            # From when it was published: a copy must not live longer than the original would have.
             left_ns = change.at_ns + ttl_ns - now_ns if ttl_ns else 0
             if ttl_ns and left_ns <= 0:
                 continue  # Expired. A ttl of 0 would mean that it never expires.

@@ -60,8 +60,11 @@ def run(state: StoreState, commands: Sequence[Command], now_ns: i64) -> list[obj
             check_send(state, only, now_ns, None)
             state.deciding = True
             return [send(state, only, now_ns)]
+    # Nothing can come between the check and the execution: the caller holds the store's lock for both. So a command
+    # that was accepted finds the state as it was checked, but for what the batch itself has done.
     granted = check(state, commands, now_ns)
     state.deciding = True
+    # Forwards are decided while the batch runs, and must leave the space that the check has granted to later sends.
     state.batch = granted
     try:
         return [_do(state, command, now_ns) for command in commands]
@@ -73,8 +76,9 @@ def check(state: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[s
     """Raise the error of the first command that is rejected. Returns the space granted to their sends, by entity."""
     if len(commands) > BATCH_COMMANDS_MAX:
         raise UsageError(
-            f"the batch has {len(commands)} commands", f"at most {BATCH_COMMANDS_MAX}; use several batches"
+            f"the batch has {len(commands)} commands, at most {BATCH_COMMANDS_MAX} are allowed", "use several batches"
         )
+    # What the commands so far will have done: the state does not show it yet, because none of them is executed.
     before: dict[str, Load] = {}
     settled: set[StoredMessage] = set()
     left: set[tuple[str, str]] = set()
@@ -87,6 +91,7 @@ def check(state: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[s
                 entry = locked_entry(state, command.entity, command.sequence, command.token, now_ns)
             else:
                 entry = lock_of(state, command, now_ns)
+            # Found once: `settle` uses it without a second lookup.
             command.entry = entry
             if command.verb == DEAD_LETTER:
                 check_texts(command)

@@ -33,12 +33,14 @@ def run_due(state: StoreState, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool
     done: i64 = 0
     state.deciding = True
     while done < at_most:
+        # In order of deadlines. An item that was settled meanwhile is stale and not returned.
         item = state.due.pop(now_ns)
         if item is None:
             break
         _run_deadline(state, item, now_ns)
         done += 1
     state.deciding = False
+    # True also if nothing more is due: the caller then asks once more.
     return done == at_most
 
 
@@ -57,6 +59,7 @@ def _limit_locks(state: StoreState, now_ns: i64) -> None:
         if entity.locked:
             until_ns = now_ns + lock_ns_of(entity)
             for entry in entity.entries.values():
+                # A lock only gets shorter here. One that is over by the new clock ends as usual, at its deadline.
                 if entry.state == LOCKED and entry.session is None and entry.due_ns > until_ns:
                     record(state, Renewed(now_ns, entity.number, entry.sequence, until_ns))
         until_ns = now_ns + entity.settings.lock_ns
@@ -90,12 +93,14 @@ def activate(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
     if entry.delayed:
         record(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
     elif entity.kind == TOPIC or entity.settings.forward_to:
+        # The time to live from `due_ns` on; it was added when the message was sent.
         routed = RoutedMessage(entry.who, entry.priority, max(0, entry.expires_ns - entry.due_ns))
         routed.source = entry
         routed.hops = entry.hops
         route(state, entity, routed, None, now_ns)
         record(state, Routed(now_ns, entity.number, entry.sequence, entry.who))
     else:
+        # A new sequence: a receiver that reads in order must not find a message before the ones that it has seen.
         record(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entity.sequence + 1))
 
 
@@ -136,6 +141,7 @@ def claim(
     """
     if entity.settings.requires_session and session is None and entity.kind != DEAD_LETTERS:
         raise SessionRequired(f"{entity.name!r} requires a session", "accept a session and receive from it")
+    # The check above comes before the first change: a rejected claim changes nothing.
     waiting = entity.waiting if session is None else session.waiting
     claimed: list[Claimed] = []
     size: i64 = 0
@@ -157,6 +163,8 @@ def _next(state: StoreState, waiting: ReadyQueue, now_ns: i64) -> StoredMessage 
         if entry is None:
             return None
         assert isinstance(entry, StoredMessage)
+        # `run_due` applies a limited number of deadlines per call, so an expired message may still be in the queue. It
+        # must never be delivered.
         if not is_expired(entry.expires_ns, now_ns):
             return entry
         expire(state, entry, now_ns)
@@ -179,6 +187,7 @@ def deliver(state: StoreState, entry: StoredMessage, token: bytes, lock: bool, c
         claimed = Claimed(entry, token, until_ns, count)
         record_delivered(state, entry, count, token, consumer, now_ns, until_ns)
         return claimed
+    # Before the change is recorded: removing the message releases its data, and `Claimed` keeps it.
     claimed = Claimed(entry, b"", 0, count)
     entity.delivered += 1
     record_completed(state, entry, count, consumer, now_ns)
@@ -205,7 +214,7 @@ def deferred_entries(
         size += entry.size
     if bytes_max and size > bytes_max and len(found) > 1:
         raise MessageTooLarge(
-            f"{len(found)} deferred messages of {entity.name!r} have {size} bytes together",
-            f"ask for fewer: at most {bytes_max} bytes in one call, or one message of any size",
+            f"{len(found)} deferred messages of {entity.name!r} have {size} bytes, one call gives at most {bytes_max}",
+            "ask for fewer at once; a single message may have any size",
         )
     return list(found.values())

@@ -68,12 +68,12 @@ def check_declare(state: StoreState, command: Declare, alone: bool) -> None:
         _check_place(state, command)
     elif command.new_only:
         raise EntityExists(
-            f"{found.name!r} exists: it is a {KIND_NAMES[found.kind]}", "update it, or choose another name"
+            f"{found.name!r} exists already: it is a {KIND_NAMES[found.kind]}", "update it, or choose another name"
         )
     elif not command.update and (found.name != command.name or found.kind != command.kind):
         is_other_name = found.name != command.name
         hint = "names that differ only by case are the same name" if is_other_name else "choose another name"
-        raise EntityExists(f"{found.name!r} is a {KIND_NAMES[found.kind]}", hint)
+        raise EntityExists(f"{found.name!r} exists already: it is a {KIND_NAMES[found.kind]}", hint)
     elif not command.update and _changed(found, command.settings):
         raise EntityExists(f"{found.name!r} exists with other settings", "use update_entity")
     elif command.update:
@@ -97,7 +97,9 @@ def _check_kind(entity: str, kind: int, settings: Settings) -> None:
         kinds = _KINDS.get(name)
         if kinds is not None and kind not in kinds:
             homes = " and ".join([f"{KIND_NAMES[each]}s" for each in kinds])
-            raise UsageError(f"{name} is a setting of {homes}, and {entity!r} is a {KIND_NAMES[kind]}")
+            raise UsageError(
+                f"{entity!r} is a {KIND_NAMES[kind]} and cannot have the setting {name}: only {homes} have it"
+            )
     status = settings.get("status")
     if (kind == TOPIC and status == STATUS_RECEIVE_DISABLED) or (
         kind == SUBSCRIPTION and status == STATUS_SEND_DISABLED
@@ -129,6 +131,7 @@ def declare_entity(state: StoreState, command: Declare, now_ns: i64) -> None:
         return
     found.used(now_ns)
     if _changed(found, command.settings):
+        # All settings, not only the changed ones: a change is absolute, so recovery needs no earlier one.
         settings: Settings = {**found.settings.given, **command.settings}
         record(state, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
 
@@ -148,6 +151,7 @@ def check_rule(state: StoreState, command: SetRule | DropRule, alone: bool) -> N
         raise EntityExists(f"{subscription.name!r} has a rule {name!r}", "update it, or choose another name")
     if command.update and not exists:
         raise EntityNotFound(f"{subscription.name!r} has no rule {name!r}", "create it first")
+    # Compiled here only to check it: `set_rule` must not raise after the first change.
     rule_set_of(rules.text_with(command.rule), rules.mode, None, rules)  # Raises if it is invalid, or one too many.
 
 
@@ -190,6 +194,8 @@ def check_drop(state: StoreState, command: Drop, alone: bool) -> None:
 def drop_entity(state: StoreState, command: Drop, now_ns: i64) -> None:
     found = state.find(command.name)
     assert found is not None
+    # Parts first: no subscription and no dead-letter queue ever exists without its entity. `subscriptions` is replaced
+    # by each deletion, so the loop runs over the old list.
     for subscription in found.subscriptions:
         _drop(state, subscription, now_ns)
     _drop(state, found, now_ns)
@@ -198,6 +204,7 @@ def drop_entity(state: StoreState, command: Drop, now_ns: i64) -> None:
 def drop_idle(state: StoreState, now_ns: i64) -> None:
     """Delete the entities that were idle for their `auto_delete_on_idle`, and compute when to check again."""
     state.idle_check_ns = NEVER
+    # A deletion removes entities from the dict, also others than this one.
     for entity in list(state.auto_deleted.values()):
         at_ns = entity.idle_at_ns(state.idle_since_ns, now_ns)
         if entity.deleted:

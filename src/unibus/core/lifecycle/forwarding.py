@@ -40,6 +40,8 @@ def ask(state: StoreState, target: Entity, routed: RoutedMessage, now_ns: i64) -
     if target.kind == DEAD_LETTERS:
         return admission
     try:
+        # The same checks as for a send. A rejection is a value here, not an exception for the sender: its send was
+        # accepted.
         check_message(target, routed.who.size)
         key = _dedup_key(state, target, routed)
         if key is not None and routed.was_forwarded_by(target) and target.is_known(key, now_ns):
@@ -99,6 +101,7 @@ def _check_room(state: StoreState, target: Entity, routed: RoutedMessage) -> lis
         for name, add in adds.items():
             load = batch.get(name)
             if load is not None and load.count:
+                # The forward uses space of the target now: the next forward of this batch must see it.
                 load.count += add.count
                 load.size += add.size
     return arrivals

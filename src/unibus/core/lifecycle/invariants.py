@@ -29,6 +29,7 @@ def violations(state: StoreState) -> list[str]:
     held_bytes = 0
     for number, entity in state.entities.items():
         found += _entity(state, number, entity)
+        # Copies share one bytes object, but each is counted: the count must fall to 0 when all are removed.
         held_bytes += sum(entry.size for entry in entity.entries.values() if entry.data is not None)
     if held_bytes != state.held_bytes:
         found.append(f"the store counts {state.held_bytes} bytes in memory, its messages have {held_bytes}")
@@ -53,6 +54,7 @@ def _tokens(state: StoreState) -> Iterator[str]:
         for entry in entity.entries.values()
         if entry.state == LOCKED and entry.token
     }
+    # None: no protocol server has asked yet, so the index does not exist.
     indexed = state.tokens
     if indexed is None:
         return
@@ -98,6 +100,7 @@ def _entity(state: StoreState, number: int, entity: Entity) -> Iterator[str]:
     size = sum(entry.size for entry in entity.entries.values())
     if size != entity.size_bytes:
         yield f"{name!r} counts {entity.size_bytes} bytes and has {size}"
+    # By identity, as sets: a ready queue may have stale items and the same item twice, so only membership is checked.
     ready = {id(entity): _places(entity.waiting)}
     for session in entity.sessions.values():
         ready[id(session)] = _places(session.waiting)
@@ -135,6 +138,7 @@ def _entry(entity: Entity, sequence: int, entry: StoredMessage, ready: set[int])
 
 def _timed(item: DeadlineItem) -> Iterator[str]:
     deadline_ns = item.deadline_ns()
+    # An entry that is too early is fine: it is sorted in again when it is popped.
     if deadline_ns and (item.timers < 1 or item.timed_ns > deadline_ns):
         yield "has a deadline without a timer"
 

@@ -27,7 +27,9 @@ def waiting_entry(state: StoreState, name: str, sequence: int, raises: bool) -> 
         return entry
     if raises:
         is_now = "does not exist" if entry is None else f"is {STATE_NAMES[entry.state]}"
-        raise MessageNotFound(f"{name!r} #{sequence} {is_now}", "peek again; a receiver may have locked it")
+        raise MessageNotFound(
+            f"{name!r} has no waiting message #{sequence}: it {is_now}", "peek again; a receiver may have locked it"
+        )
     return None
 
 
@@ -38,6 +40,8 @@ def check_move(state: StoreState, command: Move, before: dict[str, Load], now_ns
         raise UsageError(f"messages cannot be moved to {target.name!r}", "choose a queue, a topic or a subscription")
     entry = waiting_entry(state, command.entity, command.sequence, command.raises)
     if entry is not None:
+        # A move removes the original, so it must not end in a topic that stores no copy. A send may: there the
+        # publisher decides.
         if not is_taken(state, target, _moved(entry, command), now_ns):
             raise UsageError(
                 f"no entity behind {target.name!r} accepts {entry.entity.name!r} #{entry.sequence}: "
@@ -58,6 +62,7 @@ def move(state: StoreState, command: Move, now_ns: i64) -> SendResult | None:
         return None
     target = target_of(state, command.target)
     routed = _moved(entry, command)
+    # The copy is recorded before the original ends (Moved below), in one group.
     if route(state, target, routed, None, now_ns) == 0:
         return None  # A rule with random values matched it when it was checked, and does not now: it stays.
     record(
@@ -102,6 +107,7 @@ def check_advance(state: StoreState, command: Advance, before: set[str]) -> None
         raise UsageError(f"position {command.name!r} advances twice in one batch")
     before.add(command.name)
     position = state.positions.get(command.name, 0)
+    # Compare and set: of two writers with the same position one is rejected, and with it its whole batch.
     if position != command.expected:
         raise PositionMoved(
             f"position {command.name!r} is at {position}, not at {command.expected}",

@@ -47,6 +47,7 @@ class RoutedMessage:
         other = RoutedMessage(self.who, self.priority, effective_ttl_ns(self.ttl_ns, ttl_ns))
         other.hops = self.hops
         other.data = self.data
+        # Copies share the record with the data, as long as all of them are in one group.
         other.carrier = self.carrier
         other.source = self.source
         other.overlay = self.overlay

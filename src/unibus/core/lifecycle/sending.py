@@ -100,7 +100,9 @@ def queue_of(state: StoreState, name: str, now_ns: i64) -> Entity:
         found = dead_letters_of(state, owner, now_ns)
         state.deciding = False
     elif not found.is_queue():
-        raise UsageError(f"{found.name!r} is a topic", "receive from one of its subscriptions")
+        raise UsageError(
+            f"messages cannot be received from {found.name!r}: it is a topic", "receive from one of its subscriptions"
+        )
     return found
 
 
@@ -138,10 +140,13 @@ def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
         entity = declare(state, command.entity, command.creates, _NO_SETTINGS, now_ns)
     entity.accessed_ns = now_ns
     who = command.who
+    # The key is checked again here, although `check_send` has done so: an earlier send of the batch may have entered
+    # it.
     key = dedup_key(entity, command)
     if key is not None and entity.is_known(key, now_ns):
         record(state, Duplicated(now_ns, entity.number, entity.sequence, who, key))
         return SendResult(entity.name, 0, who.message_id, True)
+    # Assigned here and written in the change: recovery uses the number of the change, and never counts itself.
     sequence = entity.sequence + 1
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     settings = entity.settings
@@ -152,6 +157,7 @@ def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
         entry.has_ids = command.message is None or command.message.properties is not None
         if command.ttl_ns or settings.ttl_ns:
             ttl_ns = effective_ttl_ns(command.ttl_ns, settings.ttl_ns)
+            # The time to live of a scheduled message begins when it becomes visible.
             entry.expires_ns = expires_at_ns(visible_ns or now_ns, ttl_ns)
         record_sent(state, entry, key, now_ns, visible_ns)
     else:
@@ -160,8 +166,10 @@ def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
         routed.message = command.message
         routed.arrivals = command.arrivals
         routed.dedup_key = command.dedup_key
+        # Not stored in this entity: the record of the pass takes the sequence.
         copies = route(state, entity, routed, key, now_ns)
     result = SendResult(entity.name, sequence, who.message_id, False)
+    # No copy: no subscription matched, or a target had the message already. Only the second is a duplicate.
     if copies == 0:
         result.is_forwarded_duplicate = state.forwarded_duplicates > duplicates
         result.is_routed = result.is_forwarded_duplicate
@@ -196,6 +204,7 @@ def _store_imported(state: StoreState, command: Send, imported: ImportedState, n
     entry.expires_ns = imported.expires_ns
     record_sent(state, entry, key, now_ns, 0 if was_out else visible_ns)
     if was_out:
+        # In the same batch, so in one group: no receiver sees the state in between, and no crash leaves it.
         record(state, Delivered(now_ns, entity.number, sequence, who, max(1, count), b"", now_ns, _IMPORT))
         record(state, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, imported.overlay))
     return SendResult(entity.name, sequence, who.message_id, False)
@@ -229,6 +238,8 @@ def _forward(state: StoreState, entity: Entity, routed: RoutedMessage, key: str 
     if routed.hops >= FORWARD_HOPS_MAX:
         _dead_letter(state, entity, routed, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
         return 1
+    # Asked before anything is recorded: a rejection is dead-lettered here, in the entity that forwards, where an
+    # operator looks for it.
     admission = ask(state, target, routed.onward(entity, ttl_ns), now_ns)
     if admission.reason:
         _dead_letter(state, entity, routed, key, admission.reason, admission.description, now_ns)
@@ -261,6 +272,8 @@ def _fan_out(state: StoreState, topic: Entity, routed: RoutedMessage, key: str |
     router = state.router(topic)
     if router.takes_all:
         subscriptions = topic.subscriptions
+        # The data is written once, in the record of the topic. Each copy refers to it by its distance, so a fan-out to
+        # a thousand subscriptions writes the body once.
         _pass(state, topic, routed, key, len(subscriptions), now_ns)
         for subscription in subscriptions:
             if subscription.settings.forward_to:
@@ -270,6 +283,8 @@ def _fan_out(state: StoreState, topic: Entity, routed: RoutedMessage, key: str |
     else:
         arrivals = routed.arrivals
         if arrivals is None:
+            # Only for a message that no check has seen, such as a scheduled one that is due now. Else the arrivals of
+            # the check are used: a rule with random values must not decide twice.
             arrivals = router.arrivals(routed.content(state))
         _pass(state, topic, routed, key, len(arrivals), now_ns)
         for arrival in arrivals:
@@ -367,6 +382,7 @@ def arrive_by_rules(state: StoreState, subscription: Entity, routed: RoutedMessa
 
 
 def _pass(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, copies: int, now_ns: i64) -> None:
+    # Written once in a group: a later pass refers to the same record, and a stored message has its data elsewhere.
     data = b"" if routed.carrier or routed.source is not None else routed.data
     entity.sent += 1
     record(state, Passed(now_ns, entity.number, entity.sequence + 1, routed.who, routed.priority, key, copies, data))
@@ -413,6 +429,7 @@ def store_copy(state: StoreState, entity: Entity, routed: RoutedMessage, key: st
 def route_kept(state: StoreState, subscription: Entity, now_ns: i64) -> None:
     """Route the messages that a topic kept while it had no subscription to its first one."""
     topic = subscription.topic
+    # Copied to a list: routing changes `topic.entries`. A scheduled message stays in the topic until it is due.
     kept = [] if topic is None else [entry for entry in topic.entries.values() if entry.state == ACTIVE]
     for entry in kept:
         routed = RoutedMessage(entry.who, entry.priority, max(1, entry.expires_ns - now_ns) if entry.expires_ns else 0)
@@ -420,6 +437,7 @@ def route_kept(state: StoreState, subscription: Entity, now_ns: i64) -> None:
         routed.hops = entry.hops
         routed.overlay = entry.overlay
         arrive_by_rules(state, subscription, routed, now_ns)
+        # After the copies, in the same group: a crash leaves the message in the topic or in the subscription.
         record(state, Routed(now_ns, entry.entity.number, entry.sequence, entry.who))
 
 
@@ -433,6 +451,8 @@ def _dead_letter(
     now_ns: i64,
 ) -> None:
     """Dead-letter a message that cannot be stored where it arrived."""
+    # Recorded as a pass of the entity: its sequence and its dedup window advance as if it had stored the message, so a
+    # repeated send is a duplicate and is not dead-lettered twice.
     _pass(state, entity, routed, key, 1, now_ns)
     entity.dead_lettered += 1
     dead = routed.fork(0)
@@ -466,8 +486,10 @@ def dead_letters_of(state: StoreState, entity: Entity, now_ns: i64) -> Entity:
 
 
 def declare(state: StoreState, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
+    # Numbers are never reused, also not after a deletion: changes in the log refer to them.
     number = state.numbered + 1
     name = exact_text(name)
+    # The sequences of a deleted entity of this name continue: history identifies a message by name and sequence.
     record(state, Declared(now_ns, number, state.retired.get(name.casefold(), 0), name, kind, settings))
     entity = state.entities[number]
     if kind == SUBSCRIPTION:

@@ -22,17 +22,17 @@ def accept(
 ) -> Session | None:
     """Lock a session by its id, or the next unlocked one with messages. None if there is no such session."""
     if not entity.settings.requires_session or entity.kind == DEAD_LETTERS:
-        raise SessionNotAllowed(f"{entity.name!r} has no sessions", "create it with requires_session=True")
+        raise SessionNotAllowed(f"{entity.name!r} does not use sessions", "create it with requires_session=True")
     if session_id is None:
         if not entity.ready:
             return None
+        # The one that became ready first: a dict keeps the order of insertion, so no session starves.
         session_id = next(iter(entity.ready))
     else:
         session_id = plain_text("a session id", session_id)
         if not 1 <= len(session_id) <= MESSAGE_ID_CHARS_MAX:
             raise UsageError(
-                f"the session_id has {len(session_id)} characters",
-                f"a session id has 1 to {MESSAGE_ID_CHARS_MAX} characters",
+                f"the session_id must have 1 to {MESSAGE_ID_CHARS_MAX} characters, it has {len(session_id)}"
             )
     consumer = plain_text("the consumer", consumer)
     found = entity.sessions.get(session_id)
@@ -46,6 +46,7 @@ def accept(
         # receiver must not pass to the new one.
         session_over(state, found, "lock_expired", now_ns)
     until_ns = now_ns + entity.settings.lock_ns
+    # The session may have no messages yet: a receiver may wait for its first one.
     record(state, SessionTaken(now_ns, entity.number, entity.sequence, session_id, token, until_ns, consumer))
     return entity.sessions[session_id]
 
@@ -63,8 +64,8 @@ def check_session(state: StoreState, command: SessionCommand, now_ns: i64) -> Se
     if command.verb == SET_SESSION_STATE and command.state is not None:
         if len(command.state) > SESSION_STATE_BYTES_MAX:
             raise MessageTooLarge(
-                f"the session state has {len(command.state)} bytes",
-                f"at most {SESSION_STATE_BYTES_MAX}; store a reference",
+                f"the session state has {len(command.state)} bytes, at most {SESSION_STATE_BYTES_MAX} are allowed",
+                "store a reference",
             )
     return session
 
@@ -97,6 +98,8 @@ def session_over(state: StoreState, session: Session, reason: str, now_ns: i64) 
     entity = session.entity
     if reason == "lock_expired":
         entity.locks_expired += len(session.locked)  # Its messages have no separate locks.
+    # Messages first, then the session: when it is offered again, all of its messages are in the ready queue at their
+    # positions. A receiver that is woken in between cannot exist, because wake-ups come after the decision.
     for entry in list(session.locked.values()):
         requeue(state, entry, f"session_{reason}", 0, entry.overlay, now_ns)
     record(state, SessionLeft(now_ns, entity.number, entity.sequence, session.id, reason))

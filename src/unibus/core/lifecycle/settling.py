@@ -52,12 +52,15 @@ def locked_entry(state: StoreState, name: str, sequence: int, token: bytes, now_
     """The message that is locked with this token. Raises LockLost."""
     entity = target_of(state, name)
     entry = entity.entries.get(sequence)
+    # The token is the fencing token: a receiver whose lock has expired has an old one, also if the message is locked
+    # again by another receiver.
     if entry is None or entry.state != LOCKED or entry.token != token:
         raise LockLost(f"{entity.name!r} #{sequence} is not locked with this token", _LOST)
     if entry.session is not None and (entry.session.token is None or entry.session.until_ns <= now_ns):
         raise SessionLockLost(
             f"the lock on session {entry.session.id!r} of {entity.name!r} has expired", "accept it again"
         )
+    # Also if the timer has not run yet: the lock ends by the clock, not by the timer.
     if entry.lock_ends_ns() <= now_ns:
         raise LockLost(f"the lock on {entity.name!r} #{sequence} has expired", "receive the message again")
     return entry
@@ -99,6 +102,8 @@ def settle(state: StoreState, command: Settle, now_ns: i64) -> None:
     entry = command.entry
     assert entry is not None
     entry.entity.used(now_ns)
+    # In one group with the settlement: after a crash either both are on disk or none, so the effect of a message is
+    # recorded exactly if it is settled.
     if command.processed_key is not None:
         record(state, Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
     if command.verb == COMPLETE:
@@ -127,6 +132,7 @@ def requeue(
 ) -> None:
     """Requeue a message whose delivery failed, or dead-letter it if that was the last allowed delivery."""
     entity = entry.entity
+    # The count was incremented by the delivery, so it includes the one that failed now.
     if entry.delivery_count >= entity.settings.delivery_count_max and entity.kind != DEAD_LETTERS:
         text = f"{reason} at delivery {entry.delivery_count} of {entity.settings.delivery_count_max}"
         dead_letter(state, entry, MAX_DELIVERY_COUNT_EXCEEDED, text, "", overlay, now_ns)
@@ -140,6 +146,7 @@ def requeue(
 
 def release(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
     """Requeue a message without counting the delivery: no handler has seen it."""
+    # An absolute number, not "one less": applying the change twice must not lower it twice.
     count = entry.delivery_count - 1
     record(state, Returned(now_ns, entry.entity.number, entry.sequence, entry.who, count, "released", 0, entry.overlay))
 
@@ -168,6 +175,7 @@ def dead_letter(
     dead.overlay = dead_letter_overrides(
         overlay, reason, description, signature, entry.delivery_count, source, consumer, now_ns
     )
+    # The message stays in its entity until its copy is recorded, so there is no moment without it.
     if not _forward_dead(state, entry, dead, now_ns):
         store_copy(state, dead_letters_of(state, entity, now_ns), dead, None, now_ns)
     record(

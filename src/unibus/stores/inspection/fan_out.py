@@ -45,10 +45,13 @@ def _walk(changes: list[Change], index: int, topics: dict[int, set[int]], found:
     stored: list[int] = []
     behind = index + 1
     for _ in range(change.copies):
+        # These may occur between two copies and are none.
         while behind < len(changes) and isinstance(changes[behind], (Declared, Duplicated)):
             behind += 1
         if behind >= len(changes) or not isinstance(changes[behind], (Sent, Copied, Passed)):
             break
+        # The record belongs to another send: the tree of this one ends here. A forwarder has one target, which needs no
+        # check.
         if subscriptions is not None and changes[behind].entity not in subscriptions:
             break
         stored.append(changes[behind].entity)

@@ -1,5 +1,9 @@
 """Salvage: from the files of a store to the state that they prove, and to the list of what is wrong with them.
 
+    snapshot ──▶ state ◀── groups of the log, in order ──▶ findings
+                  │            └── a group that differs from the file, or is left out: `repaired`, `history_from`
+                  └──▶ bodies: each message must have readable data, or it is left out: `unreadable`
+
 A valid record is replayed as recovery does. An invalid one is repaired if the other records of its group prove its
 content, and left out otherwise. After a gap in the log changes may refer to missing ones: they are replayed as far as
 what they refer to exists.
@@ -14,8 +18,8 @@ from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC, StoredMessag
 from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.errors import BusError, StoreDamaged, StoreVersion
 from unibus.stores.inspection.fan_out import half_sends
-from unibus.stores.inspection.files import LoggedGroup, StoreFiles
 from unibus.stores.inspection.findings import Finding, Inspection
+from unibus.stores.seam.store_files import LoggedGroup, StoreFiles
 
 _BODIES_AT_ONCE = 500
 _LEFT_OUT = "it is left out"
@@ -42,16 +46,21 @@ class Salvage:
 
     def run(self) -> "Salvage":
         self.state.replaying = True
+        # Raises if the snapshot itself cannot be read: without it the log alone proves nothing about older messages.
         self._covered, overlap = self._files.load_snapshot(self.state)
         self.state.seq = self._covered
         gap = False
         for group in self._files.groups(self._covered):
+            # A gap stays a gap: from there on a change may refer to one that is missing, so nothing is strict any more.
             gap = self._take(group, gap, overlap) or gap
         self._check_end(overlap)
         self.state.strict = True
         self.state.replaying = False
         for entity in self.state.entities.values():
+            # As recovery does after an overlap; here also after a gap.
             entity.entries = dict(sorted(entity.entries.items()))
+        # The order matters: the sequences are corrected before the invariants are checked, and both before the data is
+        # read, which is the slow part.
         self._raise_sequences()
         self._check_state()
         self._check_bodies()
@@ -77,11 +86,14 @@ class Salvage:
             return True
         if group.first != state.seq + 1:
             self._find(f"{_span(state.seq + 1, group.first - 1)} missing from the log", _LOST)
+            # Continue with the numbers of the log: positions, cursors and the index of history refer to them.
             state.seq = group.first - 1
             gap = True
         self._report_half_sends(group)
         changes = list(group.changes)
         for index, change in enumerate(changes):
+            # Before `overlap` a row may be newer than the change, after a gap a change may lack what it refers to. Both
+            # are no damage of this change.
             state.strict = not gap and state.seq >= overlap
             changes[index] = self._apply(changes, index, change)
         state.end_group()
@@ -92,6 +104,8 @@ class Salvage:
     def _apply(self, changes: list[Change], index: int, change: Change) -> Change:
         """Replay one change. Returns it, or the one that replaces it."""
         state = self.state
+        # A copy has no data of its own: it refers to an earlier record of the same group. Recovery accepts only the
+        # last record with data, salvage any that has the same message.
         carried = _carried(changes, index, change)
         if carried is not None and isinstance(change, Copied) and state.seq + 1 - change.back != state.carrier:
             sent = _with_data(change, carried)
@@ -126,6 +140,7 @@ class Salvage:
 
     def _topics(self, changes: list[Change]) -> dict[int, set[int]]:
         """The subscriptions of each topic, by number: existing ones, and those that the group itself declares."""
+        # The group is not replayed yet, so a topic or subscription that it creates itself is not in the state.
         topics = {
             number: {each.number for each in entity.subscriptions}
             for number, entity in self.state.entities.items()
@@ -157,6 +172,8 @@ class Salvage:
     def _raise_sequences(self) -> None:
         """A new message must not get the sequence of one that exists."""
         problem = sequence_problem(self.state)
+        # Ends after one round: every entity is corrected in it. The loop repeats the check, so that a defect here
+        # cannot pass.
         while problem:
             self._find(problem, "new messages get higher sequences")
             for entity in self.state.entities.values():
@@ -177,9 +194,11 @@ class Salvage:
     def _read(self, entries: list[StoredMessage]) -> None:
         try:
             self._files.bodies(entries)
+        # Written by a newer version: not damage, and nothing may be left out because of it.
         except StoreVersion:
             raise
         except BusError as error:
+            # One by one, to find which of them it was: a page of 500 is read in one piece as long as nothing is wrong.
             if len(entries) > 1:
                 for entry in entries:
                     self._read([entry])
@@ -195,6 +214,7 @@ class Salvage:
         for group in self._files.groups(0):
             if group.problem or (expected and group.first != expected):
                 is_whole = False
+                # A gap after the snapshot was reported by `_take`, with its effect on messages.
                 if expected <= self._covered:
                     what = group.problem or f"{_span(expected, group.first - 1)} missing from the log"
                     self._find(what, "history before it is left out; no message is affected")
@@ -207,8 +227,11 @@ class Salvage:
 
     def _check_history(self) -> None:
         """If the log still has all changes, replaying it must lead to the state of the snapshot."""
+        # Only for an otherwise intact store: after damage the two states differ for a known reason.
         if not self._covered or self.inspection.findings:
             return
+        # A second state from the whole log. It finds a defect that no checksum shows: a snapshot that was written
+        # wrongly.
         rebuilt = StoreState(NEVER)
         rebuilt.replaying = True
         for group in self._files.groups(0):

@@ -1,8 +1,14 @@
 # mypyc: compiled
 """The cursors of the virtual tables. SQLite calls Python for each row and each value, so this file is compiled.
 
+    Filter(plan, values) ──▶ choose segments ──▶ _find: the first row
+    Eof? ── no ──▶ Column(number) … ──▶ Next ──▶ _find: the next row that exists ──▶ Eof? …
+
 A million rows are a million calls of Next, Eof and Column each. The rule: nothing is computed for a row before SQLite
 reads the column, and a message is decoded only when a column needs its data.
+
+Methods and their order are those of SQLite's virtual tables (sqlite3_module); SQLite calls them in the thread that runs
+the query, without a lock of the store.
 """
 
 from typing import Final, final
@@ -94,10 +100,12 @@ class MessageCursor:
         self._decoded: StoredMessage | None = None
 
     def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
+        # A cursor is used again for each outer row of a join, with other values: everything is reset here.
         plan = self._plans[number]
         wanted = WantedMessages()
         for column, operator, value in plan.with_values(values):
             wanted.narrow(column, operator, value)
+        # Kept for events of history, which `_find_event` compares itself: they are not grouped by channel.
         self._only = wanted.channel
         self._segments = self._chosen(wanted, plan)
         self._segment = 0
@@ -110,11 +118,15 @@ class MessageCursor:
     def _chosen(self, wanted: WantedMessages, plan: QueryPlan) -> list[RowSegment]:
         chosen = self._held(wanted)
         if DELIVERED in wanted.statuses:
-            if "channel" in plan.order and wanted.ids is None:
-                chosen.extend(self._source.delivered_by_channel())
+            # History is in order of seq, not of channels. It is grouped in memory, which `_order` in tables.py has
+            # allowed only for a short history.
+            if "channel" in plan.order:
+                chosen.extend(self._source.delivered_by_channel(wanted.ids))
             else:
                 chosen.append(delivered_segment("", self._source.delivered(wanted.ids)))
         if plan.order:
+            # Stable, and within a segment all values of the order are equal: the rows come in the order that SQLite was
+            # promised.
             chosen.sort(key=lambda each: each.key(plan.order), reverse=plan.descending)
         return chosen
 
@@ -122,8 +134,10 @@ class MessageCursor:
         statuses = wanted.statuses
         if not statuses or (len(statuses) == 1 and DELIVERED in statuses):
             return []
+        # By id: few messages, found by a scan or by the index of the source.
         if wanted.ids is None:
             return [each for each in self._source.segments(wanted.channel) if each.status in statuses]
+        # Sorted: an IN is a set, and the order of rows must not depend on hashes.
         entries = [entry for each in sorted(wanted.ids) for entry in self._source.with_id(each)]
         return [each for each in self._source.split(entries) if each.status in statuses]
 
@@ -152,6 +166,7 @@ class MessageCursor:
                 return
             if self._segment >= len(self._segments):
                 return
+            # Opened when it is reached: a LIMIT may end the query before.
             self._open(self._segments[self._segment])
             self._segment += 1
 
@@ -163,6 +178,7 @@ class MessageCursor:
                     self._event = event
                     return True
                 self._event_at += 1
+            # An empty page is the end, also when the guard has stopped the query.
             self._events = self._pages.next_page()
             self._event_at = 0
             if not self._events:
@@ -182,6 +198,7 @@ class MessageCursor:
         entry = self._entry
         if entry is None:
             return self._column_of_event(number)
+        # The columns of WHERE, GROUP BY and ORDER BY first: they are read for every row.
         if number == CHANNEL:
             return self._channel
         if number == STATUS:
@@ -215,9 +232,11 @@ class MessageCursor:
         return who.session_id if number == SESSION else who.trace_id
 
     def _column_of_body(self, entry: StoredMessage, number: i64) -> object:
+        # SQLite asks for column -1 where the query names the rowid.
         if number < 0:
             return self.Rowid()
         message = self._decode(entry)
+        # Removed since this row was found: its data is gone, and the row shows NULL for it.
         if message is None:
             return None
         if number == PAYLOAD:
@@ -243,6 +262,7 @@ class MessageCursor:
 
     def _decode(self, entry: StoredMessage) -> Message | None:
         """Once per row."""
+        # By identity: SQLite may read several columns of a row, and each would decode it again.
         if self._decoded is not entry:
             data = self._bodies.of(self._entries, self._at)
             self._message = None if data is None else decode(data)
@@ -283,6 +303,7 @@ class MessageCursor:
     def Rowid(self) -> int:
         """The same number for the same message in every plan: SQLite uses it to remove duplicates of an OR."""
         if self._entry is not None:
+            # The list in `_entries` keeps the object alive, so no other object can get this number during the query.
             return id(self._entry)
         return 0 if self._event is None else -self._event.seq
 
@@ -311,6 +332,7 @@ class DeadLetterCursor:
         self._entries = []
         self._at = 0
         if wanted.statuses:
+            # A forwarded dead-lettered message is in an ordinary queue; only its header says that it is one.
             targets = self._source.dead_letter_targets()
             for segment in self._source.segments(wanted.channel):
                 if segment.status == FAILED or is_target(segment.channel, targets):
@@ -403,6 +425,7 @@ class EventCursor:
         for column, operator, value in self._plans[number].with_values(values):
             wanted.narrow(column, operator, value)
         store = self._source.store
+        # Nothing can match: history is not read at all.
         if wanted.empty or (wanted.kinds is not None and not wanted.kinds):
             self._pages = OnePage([])
         elif wanted.message_id is not None:

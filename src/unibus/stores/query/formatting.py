@@ -34,6 +34,7 @@ class TimeFormatter:
 
     def text(self, instant_us: i64) -> str:
         second = instant_us // _MILLION
+        # datetime is the slow part, and has to be called only once per second of messages.
         if second != self._second:
             self._text = (_EPOCH + timedelta(seconds=int(second))).isoformat(" ") + "."
             self._second = second

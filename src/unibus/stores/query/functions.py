@@ -35,6 +35,8 @@ def install(connection: apsw.Connection, longest: Callable[[], int]) -> None:
     def replaced(*values: object) -> str | None:
         return replace(values[0], values[1], values[2], longest())
 
+    # A function with the name and the number of arguments of a built-in one replaces it. `deterministic` lets SQLite
+    # evaluate it once for constants.
     connection.create_scalar_function("instr", found, 2, deterministic=True)
     connection.create_scalar_function("replace", replaced, 3, deterministic=True)
     for name, left, right in (("trim", True, True), ("ltrim", True, False), ("rtrim", False, True)):

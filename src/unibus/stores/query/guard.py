@@ -42,6 +42,7 @@ class Guard:
 
     def cancel(self) -> None:
         """Called from any thread."""
+        # One assignment, which is atomic. A later `is_over` keeps the first reason.
         self.reason = CANCELLED
 
     def seconds(self) -> float:
@@ -58,6 +59,7 @@ class Guard:
 
     def is_over(self) -> bool:
         if not self.reason:
+            # Once a reason is set it stays: SQLite may ask again while it unwinds.
             if self._clock() - self._began > self._seconds:
                 self.reason = TIME
             elif self._taken() > self.memory_bytes:
@@ -71,14 +73,16 @@ class Guard:
     def may_grow(self, factor: int) -> bool:
         """Whether the compiled size may grow by this factor."""
         if not self.is_over():
+            # Negative if another thread has freed memory since: then only the constant counts.
             made: i64 = self._used() - self._marked
             if (max(0, made) + UNSEEN_BYTES) * factor > GROWTH_BYTES_MAX:
                 self.reason = SIZE
         return self.reason == ""
 
     def forgive(self) -> None:
-        """Continue: another query of the process may have used the memory."""
-        self.reason = ""
+        """Continue: another query of the process may have used the memory. A cancellation meanwhile stays."""
+        if self.reason == SIZE:
+            self.reason = ""
 
     def _taken(self) -> i64:
         now: i64 = self._used()

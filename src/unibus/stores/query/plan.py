@@ -43,6 +43,8 @@ class WantedMessages:
         if value is None:  # In SQL nothing is equal or unequal to NULL.
             self.statuses = set()
             return
+        # SQLite compares again with its own rules, except for the status. So it is enough that nothing is excluded that
+        # SQLite would keep.
         texts = texts_of(value)
         if column == "status":
             self.statuses = self.statuses - texts if operator == NE else self.statuses & texts
@@ -105,6 +107,7 @@ class HistoryPart:
         if not isinstance(value, (int, float)) or value != value:
             self.empty = True
             return
+        # Limited first: `int` raises for infinity. Rounded down, which selects one event too many at most.
         bound = int(max(-1.0, min(value, 9e18)) // 1) if isinstance(value, float) else value
         if operator in (EQ, GE, GT):
             self.after = max(self.after, bound if operator == GT else bound - 1)

@@ -85,7 +85,11 @@ class Sandbox:
         self._growth = 1
         self._connection = connection = apsw.Connection(":memory:")
         connection.row_trace = connection.exec_trace = None  # The program may have installed hooks for all connections.
+        # Every other module of the SQLite library would be a table of its own: files, pages of the database,
+        # statistics.
         connection.drop_modules(JSON_TABLES)
+        # A sort that does not fit into the cache would otherwise write messages to a temporary file. The guard bounds
+        # the memory.
         connection.execute("PRAGMA temp_store = MEMORY")
         for option, value in _SETTINGS.items():
             connection.config(option, value)
@@ -96,6 +100,7 @@ class Sandbox:
         module = cast("apsw.VTModule", Module(source))
         for name in TABLES:
             connection.create_module(name, module, use_bestindex_object=True, eponymous_only=True, read_only=True)
+        # Last, because the statements above would be rejected. From here on only text of the caller is compiled.
         connection.authorizer = self._authorize
         connection.set_progress_handler(guard.tick, STEPS_PER_TICK)
 
@@ -113,6 +118,7 @@ class Sandbox:
     ) -> int:
         allowed = False
         if action == apsw.SQLITE_SELECT:
+            # Called once for each SELECT while SQLite compiles: the only chance to stop a query that grows.
             allowed = self.guard.may_grow(self._growth)
         elif action == apsw.SQLITE_READ:
             allowed = is_ours(first or "", second or "")
@@ -120,19 +126,23 @@ class Sandbox:
             allowed = (second or "").lower() in functions.FUNCTIONS
         elif action == apsw.SQLITE_RECURSIVE:
             allowed = True
+        # A rejection because of a limit is reported as that limit.
         if not allowed and not self.guard.reason:
             self.denied = denial(action, first, second)
         return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
 
     def look_at(self, sql: str, parameters: Parameters) -> SandboxStatement:
         """Let SQLite compile the query, without running it."""
+        # SQLite would end the text there and ignore the rest, which could hide a second statement.
         if "\0" in sql:
             raise QueryInvalid("the query has a zero byte in it")
+        # Before SQLite sees the text: the authorizer needs the factor at its first call.
         self._growth = growth_of(sql)
         self.guard.mark()
         looks: list[SandboxStatement] = []
 
         def look(cursor: apsw.Cursor, text: str, bindings: object) -> bool:
+            # Called after the statement is compiled and before its first step. False aborts, so nothing runs here.
             looks.append(SandboxStatement(cursor, text))
             return False
 
@@ -150,6 +160,7 @@ class Sandbox:
             )
         if not looks[0].only_reads or not looks[0].columns:
             raise QueryInvalid("a query can only read", "use SELECT")
+        # `text` is what SQLite took as the first statement. Only blanks and comments may follow it.
         if not _BLANK.match(sql, len(looks[0].text)):
             raise QueryInvalid("the query has more than one statement", "use one SELECT at a time")
         self._growth = 0  # Its size is known now, and it is compiled the same way again.
@@ -166,11 +177,15 @@ class Sandbox:
         rows: list[tuple[Value, ...]] = []
         cursor = self._connection.cursor()
         try:
+            # Row by row: the guard counts what is kept here before the next one is made.
             for row in cursor.execute(statement.text, parameters):
+                # One row more than the limit was made: that proves that there are more.
                 if len(rows) >= rows_max:
                     return rows, True
                 self.guard.keep(size_of(row))
                 rows.append(row)
+            # A cursor that is stopped may end early as if there were no more rows: never return these as the whole
+            # result.
             if self.guard.is_over():
                 raise apsw.InterruptError("stopped")
         finally:
@@ -180,6 +195,7 @@ class Sandbox:
     def _bound_values(self, statement: SandboxStatement, parameters: Parameters) -> None:
         explained = self._connection.execute(f"EXPLAIN {statement.text}", parameters)
         holders = sum(1 for row in explained if row[1] in _HOLDERS)
+        # If every register held a value of this length, they would just fill the memory of the query.
         fair = self.guard.memory_bytes // max(1, holders)
         self._set_longest(max(VALUE_BYTES_MIN, min(fair, VALUE_BYTES_MAX)))
 

@@ -1,5 +1,12 @@
 # mypyc: compiled
-"""What a query reads, once and of one moment: the messages that exist, in segments, and pages of history.
+"""What a query reads, once: the messages that exist, in segments, and pages of history.
+
+    Store.list_messages ──▶ segments ──▶ cursors of `messages` and `dead_letters`
+    Store.read_bodies   ──▶ pages of data, only if a column needs it
+    History             ──▶ pages of events, or an index by message id if a join asks for many
+
+The list of messages is of one moment. The messages are live objects: one that is removed while the query runs is
+skipped, and one that changes is shown as it is when its row is read.
 
 A segment has the messages of one entity: all have the same channel and the same status. A query that orders by these
 gets the segments in that order, so SQLite does not sort a million rows.
@@ -80,12 +87,16 @@ class HistoryPages:
         while self._until is None or self._after < self._until:
             if self._guard.is_over():
                 return []
+            # Each call syncs the store and takes the journal's lock, so a page is neither small nor large.
             rows, safe = self._store.history.events_after(self._after, PAGE_EVENTS, self._kinds)
             if not self._asked:
                 self._asked = True
+                # The end is fixed by the first page: events that this query itself could cause, or a busy store, must
+                # not keep it running.
                 self._until = safe if self._until is None else min(safe, self._until)
             # A page that is not full is all there is.
             last = rows[-1].seq if len(rows) >= PAGE_EVENTS else safe
+            # No progress: without this, gaps in the seqs could repeat the same page for ever.
             if last <= self._after:
                 return []
             self._after = last
@@ -139,6 +150,8 @@ class TableSource:
         at: i64 = 0
         while at < size:
             entity = entries[at].entity
+            # `list_messages` returns entity after entity, so each run of equal entities is one segment. Loops by index
+            # are compiled to machine integers.
             while at < size and entries[at].entity is entity:
                 at += 1
             status = FAILED if entity.kind == DEAD_LETTERS else PENDING
@@ -152,6 +165,7 @@ class TableSource:
             self._by_id = self._index()
         if self._by_id is not None:
             return self._by_id.get(message_id, [])
+        # The first search of a query is mostly the only one, and a scan needs no memory.
         self._looked_up = True
         found: list[StoredMessage] = []
         for segment in self.segments(None):
@@ -183,6 +197,7 @@ class TableSource:
     # Delivered messages
 
     def delivered(self, ids: Collection[str] | None) -> Pages:
+        """The delivered messages with these ids, or all of them."""
         if ids is None:
             return HistoryPages(self.store, self.guard, 0, None, (COMPLETED,))
         return OnePage([event for each in sorted(ids) for event in self.events_of(each) if event.kind == COMPLETED])
@@ -190,6 +205,8 @@ class TableSource:
     def events_of(self, message_id: str) -> list[Event]:
         """Many calls mean a join: then an index is built, unless history is too long for that."""
         self._asked += 1
+        # A search in the store's index costs some reads each. From so many on, reading all of history once is cheaper,
+        # if it fits into memory.
         if self._asked == LOOKUPS_MAX and self.history_size() <= HISTORY_KEPT_MAX:
             self._by_message = self._events_by_message()
         if self._by_message is not None:
@@ -208,10 +225,10 @@ class TableSource:
                 if event.message_id is not None:
                     index.setdefault(event.message_id, []).append(event)
 
-    def delivered_by_channel(self) -> list[RowSegment]:
-        """All delivered messages at once, for a query that orders by channel."""
+    def delivered_by_channel(self, ids: Collection[str] | None) -> list[RowSegment]:
+        """The same at once, for a query that orders by channel."""
         by_channel: dict[str, list[Event]] = {}
-        pages = HistoryPages(self.store, self.guard, 0, None, (COMPLETED,))
+        pages = self.delivered(ids)
         while True:
             page = pages.next_page()
             if not page:
@@ -248,6 +265,7 @@ class QueryBodies:
         if data is None:
             data = self._read.get(entry)
         if data is None:
+            # One page in memory at a time. SQLite reads rows forward, so the next rows are in it.
             self._read = self._store.read_bodies(page_of(entries, at))
             data = self._read.get(entry)
         return data
@@ -258,6 +276,7 @@ def page_of(entries: list[StoredMessage], at: i64) -> list[StoredMessage]:
     size: i64 = 0
     for entry in entries[at : at + PAGE_BODIES]:
         size += entry.size
+        # At least one message, however large it is.
         if page and size > PAGE_BODY_BYTES:
             break
         page.append(entry)

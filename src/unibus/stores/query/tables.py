@@ -144,12 +144,15 @@ class QueryTable:
         terms: list[tuple[str, str]] = []
         rows = self._ability.rows
         history = self.name == "messages"
+        # SQLite calls this several times for one table, with other sets of usable comparisons, and takes the cheapest
+        # plan. Each gets a number; `Filter` gets the number of the chosen one.
         for which in range(info.nConstraint):
             term = self._term(info, which)
             if term is None:
                 continue
             terms.append(term)
             info.set_aConstraintUsage_argvIndex(which, len(terms))
+            # Only an exact comparison may be left out by SQLite: for the others the table returns a superset.
             info.set_aConstraintUsage_omit(which, term[0] in self._ability.exact)
             rows *= _SELECTIVITY.get(term[0], 0.9)
             if excludes_delivered(*term, info.get_aConstraint_rhs(which)):
@@ -160,6 +163,7 @@ class QueryTable:
         info.estimatedRows = max(1, int(rows))
         info.estimatedCost = rows * (2.0 if history else 1.0)
         self._plans.append(plan)
+        # False rejects the plan: SQLite then fails to compile, which ends a query that is over its limit.
         return not self._source.guard.is_over()
 
     def _term(self, info: apsw.IndexInfo, which: int) -> tuple[str, str] | None:
@@ -171,9 +175,11 @@ class QueryTable:
         name = self._columns[column]
         if operator not in self._ability.operators.get(name, ()):
             return None
+        # With another collation equal texts may differ in bytes, and the table compares bytes.
         if info.get_aConstraint_collation(which) != "BINARY":
             return None
         if name in self._ability.whole_sets and info.get_aConstraintUsage_in(which):
+            # SQLite then passes all values of the IN in one scan, instead of scanning the table once for each.
             info.set_aConstraintUsage_in(which, True)
             return name, IN
         return name, operator
@@ -183,6 +189,8 @@ class QueryTable:
         columns = [info.get_aOrderBy_iColumn(which) for which in range(info.nOrderBy)]
         descending = {info.get_aOrderBy_desc(which) for which in range(info.nOrderBy)}
         names = [self._columns[column] if column >= 0 else "" for column in columns]
+        # All columns in the same direction, and only columns that are constant within a segment: then sorting the
+        # segments sorts the rows.
         if len(descending) != 1 or not self._ability.orders.issuperset(names):
             return [], False
         if True in descending and not self._ability.descends:

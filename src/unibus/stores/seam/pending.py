@@ -174,9 +174,14 @@ class CommitResult:
 
     def _resume_elsewhere(self, loop: asyncio.AbstractEventLoop) -> None:
         """On a loop that is not the first one: continue all its tasks by one wake-up."""
-        for waiter in list(self._elsewhere):
-            if waiter.get_loop() is loop:
-                waiter.resume()
+        try:
+            for waiter in list(self._elsewhere):
+                if waiter.get_loop() is loop:
+                    waiter.resume()
+        except BaseException:
+            # As in `_resume`. A waiter that is resumed already does nothing at the second call.
+            loop.call_soon(partial(self._resume_elsewhere, loop))
+            raise
 
     def add(self, loop: asyncio.AbstractEventLoop) -> Waiter:
         """On the loop: a new waiter."""
@@ -220,7 +225,7 @@ class CommitResult:
                 arrived = self._arrived or threading.Event()
                 self._arrived = arrived
             if not self.done and not arrived.wait(timeout_s):
-                raise TimeoutError(f"no result within {timeout_s} s")
+                raise TimeoutError(f"the operation did not end within {timeout_s} s; it may still take effect")
 
 
 class Pending(Generic[T_co]):

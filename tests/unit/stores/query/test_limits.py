@@ -74,6 +74,14 @@ def test_growth_is_judged_by_what_was_made_since_the_mark() -> None:
     assert world.guard.may_grow(fits)
 
 
+def test_a_cancellation_is_not_forgiven() -> None:
+    """It may come from another thread, between the growth and the second try."""
+    world = World()
+    world.guard.cancel()
+    world.guard.forgive()
+    assert world.guard.tick()
+
+
 @pytest.mark.parametrize(
     ("sql", "factor"),
     [

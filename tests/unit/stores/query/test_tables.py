@@ -228,7 +228,15 @@ def test_a_condition_on_messages(condition: str, bus: SyncMessageBus, ask: Asked
 
 @pytest.mark.parametrize("direction", ["ASC", "DESC"])
 @pytest.mark.parametrize("columns", ["channel", "status", "status, channel", "channel, status", "state", "id"])
-@pytest.mark.parametrize("where", ["", "WHERE status = 'pending'", "WHERE status IN ('failed', 'delivered')"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "",
+        "WHERE status = 'pending'",
+        "WHERE status IN ('failed', 'delivered')",
+        "WHERE id IN (SELECT message_id FROM events)",
+    ],
+)
 def test_an_order_of_messages(columns: str, where: str, direction: str, bus: SyncMessageBus, ask: Asked) -> None:
     mixed(bus)
     order = ", ".join(f"{name} {direction}" for name in columns.split(", "))

@@ -179,8 +179,8 @@ def check_same_store(queues: Queues, job: Job) -> None:
         entity = queues.store.catalog.find(name)
         if entity is not None and int(entity.sequence) < sequence:
             raise UsageError(
-                f"job {job.record.id} was created on another state of the store: {name!r:.80} has no #{sequence}",
-                "create a new job",
+                f"job {job.record.id} does not match the store: {name!r:.80} never had a message #{sequence}",
+                "the store was replaced or restored after the job was created: create a new job",
             )
 
 

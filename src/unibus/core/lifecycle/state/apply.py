@@ -84,6 +84,7 @@ def record(state: StoreState, change: Change) -> None:
     """Apply a new change of a command, and queue it for the journal."""
     state.seq += 1
     state.weight += CHANGE_WEIGHT + weight_of_texts(change)
+    # Recorded before it is applied: if applying raises, the store has stopped (`deciding`), and neither is written.
     state.fresh.append(change)
     _apply(state, change)
 
@@ -136,6 +137,7 @@ def record_completed(state: StoreState, entry: StoredMessage, count: i64, consum
         Completed(at_ns, entry.entity.number, entry.sequence, entry.who, count, entry.enqueued_ns, first_ns, consumer)
     )
     _check_transition(state, entry, "completed")
+    # Out of the old indexes before any field changes: they are found by the old state, token and session.
     leave(state, entry)
     remove(state, entry)
 
@@ -146,6 +148,7 @@ def replay(state: StoreState, change: Change) -> None:
     state.weight += CHANGE_WEIGHT
     if state.replayed_ns == 0:
         state.replayed_ns = change.at_ns
+    # Not strict: the snapshot may be from after the deletion of this entity, while its messages are still in the log.
     if state.strict or change.entity in state.entities or isinstance(change, (Declared, Advanced)):
         _apply(state, change)
     elif isinstance(change, Passed):
@@ -214,7 +217,10 @@ def _store_message(state: StoreState, entry: StoredMessage, key: str | None, at_
         state.weight += weight_of(entry.overlay)
     if key is not None:
         _record_dedup_key(state, entity, key, at_ns)
+    # The dedup key above is entered also if the message exists already: the snapshot may have the one and not the
+    # other.
     if _is_new(state, entity, entry.sequence):
+        # Where the data is on disk: the record that is being applied.
         entry.home_sequence = state.seq
         put(state, entity, entry, at_ns, visible_ns)
 
@@ -229,6 +235,7 @@ def _apply_passed(state: StoreState, change: Passed) -> None:
     entity = _get_entity(state, change.entity)
     if change.dedup_key is not None:
         _record_dedup_key(state, entity, change.dedup_key, change.at_ns)
+    # A pass stores nothing, but its sequence is used up.
     if change.sequence > entity.sequence:
         entity.sequence = change.sequence
     _keep_shared_data(state, change)
@@ -253,6 +260,7 @@ def _apply_copied(state: StoreState, change: Copied) -> None:
     if change.back:
         if state.seq - change.back != state.carrier:
             raise _damaged(f"the copy {entity.name!r} #{change.sequence} does not follow the record with its data")
+        # The same bytes object for every copy: memory has the body once.
         entry.data = state.carried
         entry.home_sequence = state.carrier
     else:
@@ -261,6 +269,8 @@ def _apply_copied(state: StoreState, change: Copied) -> None:
             _report_missing(state, entity, change.source_sequence, "copied")
             return
         entry.data = source.data
+        # The copy shares the place of the data with its source. A snapshot gives it a row of its own before that place
+        # is deleted (engine/snapshot.py).
         entry.home_entity = source.home_entity
         entry.home_sequence = source.home_sequence
     entry.expires_ns = change.expires_ns
@@ -307,6 +317,7 @@ def _lock(
 def _apply_renewed(state: StoreState, change: Renewed) -> None:
     entry = _find_message(state, change.entity, change.sequence, "renewed")
     if entry is not None:
+        # The deadline is not moved in the heap: its entry is checked when it is popped.
         entry.due_ns = change.until_ns
         # Mostly the deadlines have an earlier entry already; not if the lock duration was shortened.
         if entry.session is None:
@@ -357,6 +368,7 @@ def _apply_activated(state: StoreState, change: Activated) -> None:
         enter(state, entry, ACTIVE)
         entity.ready_queue_of(entry).reinsert(entry)
         return
+    # Only in a replay over a newer snapshot.
     if change.new_sequence in entity.entries:
         remove(state, entry)  # The snapshot has the message under its new sequence already.
         return
@@ -437,6 +449,7 @@ def _apply_declared(state: StoreState, change: Declared) -> None:
         entity.unsaved = True
         entity.updated_ns = max(entity.updated_ns, change.at_ns)
         state.update_auto_deleted(entity)
+        # Receivers that wait see an error now, or may receive again: wake them, so that each looks itself.
         if entity.settings.status != before.status:
             _wake_waiters(state, entity)
         if entity.topic is not None and not entity.settings.has_rules_of(before):
@@ -469,6 +482,7 @@ def _apply_dropped(state: StoreState, change: Dropped) -> None:
     state.clear_listings()
     state.auto_deleted.pop(entity.number, None)
     for name in (entity.name, entity.name.casefold()):
+        # In a replay over a snapshot the name may lead to its successor already.
         if state.names.get(name) is entity:
             del state.names[name]
             state.retired[entity.name.casefold()] = entity.sequence

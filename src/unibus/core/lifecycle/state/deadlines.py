@@ -52,6 +52,8 @@ class Deadlines:
 
     def add(self, item: DeadlineItem, when_ns: i64) -> None:
         """Check the item at that time. An item that is checked earlier anyway needs no second entry."""
+        # The earlier entry finds the new deadline when it is popped. So renewing a lock again and again adds no
+        # entries.
         if item.timed_ns <= when_ns:
             return
         item.timed_ns = when_ns
@@ -59,6 +61,7 @@ class Deadlines:
         stretch = when_ns >> _STRETCH_BITS
         self._size += 1
         if stretch <= self._opened:
+            # Breaks ties: two items of one instant are not comparable, and the first one comes first.
             self._count += 1
             heapq.heappush(self._near, (when_ns, self._count, item))
             return
@@ -75,6 +78,7 @@ class Deadlines:
         if self._near:
             first = self._near[0][0]
         if self._stretches:
+            # The beginning of its slice, which is earlier than any deadline in it: too early is allowed.
             begins: i64 = self._stretches[0] << _STRETCH_BITS
             if begins < first:
                 first = begins
@@ -131,6 +135,7 @@ class Deadlines:
         return False
 
     def _open(self, now_ns: i64) -> None:
+        # Slices that have begun. Most of their items are stale by now and are dropped without ever being sorted.
         while self._stretches and self._stretches[0] <= now_ns >> _STRETCH_BITS:
             self._opened = heapq.heappop(self._stretches)
             for item in self._far.pop(self._opened):
@@ -139,6 +144,7 @@ class Deadlines:
                     self.add(item, deadline_ns)
 
     def _sweep(self) -> None:
+        # Costs one pass over all entries, and at least half of them go: constant time per entry.
         self._near = [each for each in self._near if self._stays(each[2])]
         heapq.heapify(self._near)
         size: i64 = len(self._near)

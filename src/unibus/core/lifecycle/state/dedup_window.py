@@ -30,6 +30,7 @@ class DedupWindow:
 
     def add(self, key: str, now_ns: i64) -> None:
         """Add a key. A known key keeps its instant, so that replaying the change has no effect."""
+        # An expired key that is sent again gets the new instant, and a second item in `_order`.
         if not self.has(key, now_ns):
             self._at[key] = now_ns
             self._order.append((now_ns, key))
@@ -45,6 +46,7 @@ class DedupWindow:
         for key in later:
             self._at[key] = now_ns
         if later:
+            # `_clear` stops at the first key that is not expired, so the order has to be restored.
             self._order = deque(sorted([(at_ns, key) for key, at_ns in self._at.items()]))
         return later
 
@@ -57,5 +59,6 @@ class DedupWindow:
             if at_ns + self.window_ns > now_ns:
                 return
             self._order.popleft()
+            # Not if the key was added again since: its later item removes it.
             if self._at.get(key) == at_ns:
                 del self._at[key]

@@ -18,6 +18,8 @@ def put(state: StoreState, entity: Entity, entry: StoredMessage, at_ns: int, vis
     entity.entries[entry.sequence] = entry
     entity.size_bytes += size
     if entry.data is not None:
+        # Decided once, when the message arrives. Data that was released is read from disk with the delivery, and is not
+        # kept then.
         if state.held_bytes + size <= state.memory_budget:
             state.held_bytes += size
         elif state.replaying:
@@ -54,6 +56,7 @@ def _join_session(state: StoreState, entity: Entity, entry: StoredMessage) -> No
     if session is not None:
         session.entries[entry.sequence] = entry
         entry.session = session
+        # Only a first or last message changes whether the session is listed.
         if len(session.entries) == 1:
             _update_session_lists(entity, session)
 
@@ -72,6 +75,7 @@ def remove(state: StoreState, entry: StoredMessage) -> None:
     if entry.data is not None:
         state.held_bytes -= entry.size
         entry.data = None
+    # The snapshot has a row for it, which the next one deletes. Without a row nothing is left to delete.
     if entry.saved:
         state.gone.append((entity.number, entry.sequence))
     session = entry.session
@@ -80,6 +84,7 @@ def remove(state: StoreState, entry: StoredMessage) -> None:
         if not session.entries:
             _update_session_lists(entity, session)
             delete_empty_session(state, entity, session)
+    # Its entries in the heap are stale from now on; removing them one by one would cost a search each.
     state.due.forget(entry)
 
 
@@ -116,6 +121,7 @@ def set_session_state(entity: Entity, session: Session, state: bytes | None, sta
 
 
 def mark_unsaved(state: StoreState, entry: StoredMessage) -> None:
+    # Once in the list, however often it changes until the next snapshot.
     if state.saves and not entry.unsaved:
         entry.unsaved = True
         state.unsaved.append(entry)
@@ -128,6 +134,7 @@ def leave(state: StoreState, entry: StoredMessage) -> None:
         entity.active -= 1
         if entry.session is not None:
             entry.session.active -= 1
+            # Its session may have no active message left, and must not be offered any more.
             refresh_ready(state, entity, entry.session)
     elif message_state == LOCKED:
         entity.locked -= 1
@@ -173,6 +180,7 @@ def enter(state: StoreState, entry: StoredMessage, message_state: i64) -> None:
 
 
 def refresh_ready(state: StoreState, entity: Entity, session: Session) -> None:
+    # Unlocked with active messages: exactly then a receiver may accept it. Called after every change of either.
     if session.token is None and session.active > 0:
         if session.id not in entity.ready:
             entity.ready[session.id] = session
@@ -207,6 +215,7 @@ def restore(state: StoreState, entity: Entity, sequence: int, saved: SavedEntry)
     entry.saved = True
     entity.entries[sequence] = entry
     entity.size_bytes += entry.size
+    # Before `enter`, which counts the message in its session.
     _join_session(state, entity, entry)
     enter(state, entry, saved.state)
     if saved.state == ACTIVE:

@@ -50,6 +50,7 @@ class PeekOrder:
         at = begin
         while at < len(sequences) and len(found) < count:
             sequence = sequences[at]
+            # Removed messages are detected here, so that `remove` need not search the list.
             if sequence in entries:
                 found.append(sequence)
             at += 1

@@ -45,6 +45,7 @@ class ReadyQueue:
             queue = deque()
             self._levels[level] = queue
         if not queue:
+            # A list: there are few levels in use at a time.
             insort(self._order, level)
         queue.append(entry)
 
@@ -61,6 +62,8 @@ class ReadyQueue:
         if not self._returned:
             return fresh
         level, sequence, returned = self._returned[0]
+        # A message may be in both, and then it is the same object: the one from the heap is taken, and the other is
+        # stale.
         if fresh is None or (level, sequence) <= (self._order[0], fresh.sequence):
             return returned
         return fresh

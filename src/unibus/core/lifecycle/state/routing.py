@@ -56,6 +56,7 @@ class Router:
         places: list[tuple[object, _RouteRule]] = []
         for entity in subscriptions:
             rules = entity.rule_set(new_id).rules
+            # The usual topic has no rules of its own: then no message is decoded to be routed.
             if len(rules) != 1 or not rules[0].takes_all():
                 self.takes_all = False
             places += [(None, _RouteRule(entity, rule)) for rule in rules]
@@ -84,6 +85,7 @@ def _arrivals(index: FilterIndex, message: Message) -> list[Arrival]:
         assert isinstance(key, _RouteRule)
         action = key.rule.action
         if action is None:
+            # Two plain rules that match give one copy; a rule with an action gives a copy of its own.
             if key.entity not in whole:
                 whole.add(key.entity)
                 found.append(Arrival(key.entity))

@@ -159,6 +159,7 @@ class StoreState:
 
     def take(self) -> list[Change]:
         """The changes since the last call, which the caller must write to the journal as one group."""
+        # Swapped under the store's lock: later changes belong to the next group.
         fresh = self.fresh
         self.fresh = []
         self.end_group()
@@ -196,6 +197,7 @@ class StoreState:
     def release(self) -> None:
         """The store was closed: release the messages, so that a remaining reference to the state keeps none of them."""
         for entity in self.entities.values():
+            # Entities and messages refer to each other, and the cycle collector does not traverse them (decision 0006).
             entity.release()
         self.auto_deleted = {}
         self.tokens = None
@@ -234,6 +236,7 @@ class StoreState:
         if entity.kind == SUBSCRIPTION and owner is not None:
             self.routers.pop(owner.number, None)
             entity.topic = owner
+            # A new list, as after a deletion: a loop over the old one is not disturbed.
             owner.subscriptions = [*owner.subscriptions, entity]
         elif entity.kind == DEAD_LETTERS and owner is not None:
             entity.owner = owner

@@ -37,4 +37,5 @@ def _cut(state: StoreState, number: int, kind: int, marks: DedupWindow | None, n
     keys = [] if marks is None else marks.cut(now_ns)
     if state.saves:
         for key in keys:
+            # The row in the snapshot has the later instant: it must be written again.
             state.unsaved_marks.append((number, kind, key, now_ns))

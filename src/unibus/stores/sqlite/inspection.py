@@ -1,6 +1,9 @@
-"""The files of a SQLite store, read without changing them."""
+"""What `unibus check` and `unibus repair` need of a SQLite store: read its files without changing them, and write a new
+one."""
 
 import os
+import shutil
+import time
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -10,12 +13,13 @@ import msgspec
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreDamaged
-from unibus.stores.inspection.files import LoggedGroup, Reader
+from unibus.stores.files.private import make_file
+from unibus.stores.seam.store_files import LoggedGroup, Reader, SalvagedStore
 from unibus.stores.sqlite.bodies import SqliteBodies
-from unibus.stores.sqlite.file import damaged, translated
+from unibus.stores.sqlite.file import SqliteTransaction, damaged, open_file, translated
 from unibus.stores.sqlite.load import SqliteLoading
 from unibus.stores.sqlite.look import open_read_only
-from unibus.stores.sqlite.rows import changes_of
+from unibus.stores.sqlite.rows import changes_of, checksum, insert, pack, save_part, save_summary
 
 _ROWS = "SELECT seq, last, crc, records FROM log WHERE seq >= ? ORDER BY seq"
 _SEQ_MAX = 1 << 62
@@ -33,6 +37,8 @@ class SqliteFiles:
         self.url = url
         self.reached = 0
         self._path = path
+        # An immutable file is read without any lock and without a -shm beside it, but SQLite then ignores a write-ahead
+        # log. So only a store without an owner and without a log is read this way.
         has_wal = os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
         self._connection = open_read_only(path, immutable=not is_owned and not has_wal)
         try:
@@ -57,6 +63,8 @@ class SqliteFiles:
     def groups(self, after: int) -> Iterator[LoggedGroup]:
         begin, last = self._begin(after), after
         while True:
+            # In order of the primary key. A damaged page ends the statement with an error; it is started again after
+            # it.
             rows = self._connection.execute(_ROWS, (begin,))
             try:
                 for first, last, crc, records in rows:
@@ -64,6 +72,7 @@ class SqliteFiles:
                         yield self._group(after, first, last, crc, records)
                 return
             except _UNREADABLE as error:
+                # The number of lost groups is unknown: the page that has it is the damaged one.
                 yield LoggedGroup(0, 0, [], f"the log cannot be read after change {last}: {error}")
             begin = self._next_readable(last + 1)
             if begin == _SEQ_MAX:
@@ -79,6 +88,8 @@ class SqliteFiles:
     def _next_readable(self, seq: int) -> int:
         """The first group after a page that cannot be read: doubling steps until one can be read, then a binary
         search."""
+        # Every seq on the damaged page fails in the same way, and a page has an unknown number of them: doubling
+        # reaches the next page in few steps.
         step = 1
         while seq + step < _SEQ_MAX and not self._is_readable(seq + step):
             step *= 2
@@ -98,6 +109,8 @@ class SqliteFiles:
 
     def _is_readable(self, seq: int) -> bool:
         try:
+            # The first row at or after `seq`: reading it touches the inner pages and the leaf, but not the rest of the
+            # log.
             self._connection.execute(f"{_ROWS} LIMIT 1", (seq,)).fetchall()
         except _UNREADABLE:
             return False
@@ -109,6 +122,7 @@ class SqliteFiles:
         except (StoreDamaged, TypeError):
             what = f"change {first} is" if first == last else f"changes {first} to {last} are"
             return LoggedGroup(first, last, [], f"{what} not what was written")
+        # The group may begin before the snapshot ends: these changes are in the snapshot.
         skipped = max(0, after + 1 - first)
         return LoggedGroup(first + skipped, last, changes[skipped:])
 
@@ -124,3 +138,34 @@ class SqliteFiles:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def copy_store(path: str, work: str) -> str:
+    """Copy the file and its log: SQLite creates files beside the one that it opens, even to read."""
+    copy = f"{work}/original"
+    shutil.copyfile(path, copy)
+    if os.path.exists(f"{path}-wal"):
+        shutil.copyfile(f"{path}-wal", f"{copy}-wal")
+    return copy
+
+
+def write_store(path: str, store: SalvagedStore) -> None:
+    """Write a whole store. A crash leaves a part of one, which never gets the name of a store (repair.py)."""
+    make_file(path)
+    connection = open_file(path, store.domain, None, False)
+    try:
+        log_bytes = 0
+        with SqliteTransaction(connection):
+            for first, changes in store.groups:
+                records = pack(changes)
+                row = (first, first + len(changes) - 1, changes[0].at_ns, checksum(records), records)
+                connection.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?)", row)
+                log_bytes += len(records)
+            for part in store.slices:
+                save_part(connection, part, store.summary.seq)
+            save_summary(connection, store.summary, log_bytes, store.history_from)
+            now_ns = time.time_ns()
+            cursors = [value for each in store.readers for value in (each.name, each.seq, now_ns, each.missed)]
+            insert(connection, "cursors", cursors, 4)
+    finally:
+        connection.close()
