@@ -75,7 +75,7 @@ class ChannelConfig:
         size = self.max_queue_size
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise ConfigInvalid(f"max_queue_size {size!r} is not a whole number of 0 or more", "0 means unbounded")
-        if self.drop_policy not in DROP_POLICIES:
+        if not isinstance(self.drop_policy, str) or self.drop_policy not in DROP_POLICIES:
             raise ConfigInvalid(f"unknown drop_policy {self.drop_policy!r}", f"use one of {', '.join(DROP_POLICIES)}")
         if self.rate_limit_burst is not None and self.rate_limit_per_sec is None:
             raise ConfigInvalid("rate_limit_burst needs rate_limit_per_sec", "give the rate too")

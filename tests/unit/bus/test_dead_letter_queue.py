@@ -82,6 +82,13 @@ def test_pages_follow_each_other_also_when_a_dead_message_is_gone(rig: Rig, dlq:
     assert dlq.query_dlq({"limit": 9, "after": dlq.list_messages(limit=5)[-1]}) == dlq.list_messages()[5:]
 
 
+def test_the_reason_of_a_discard_is_what_stores_have_always_kept(rig: Rig, dlq: DeadLetterOperations) -> None:
+    # Queries over history compare it, and old stores are full of it.
+    dead_letter(rig, "q", 1)
+    assert dlq.discard_message(dlq.list_messages()[0]).success
+    assert rig.events_after()[0][-1].reason == "discarded from the dead letters"
+
+
 def of_each_kind(rig: Rig, clock: HandClock) -> dict[str, str]:
     """Messages that differ in every property that a filter has."""
     found = {"old": dead_letter(rig, "orders", {"n": 1}, "Broken", "bent")}

@@ -1,12 +1,13 @@
 """What a full queue does: drop_new, drop_old."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests.unit.bus.probes import Collector, Gate
 from unibus.bus.api.sync_bus import SyncMessageBus
-from unibus.bus.settings import DROP_POLICIES, DropPolicy
+from unibus.bus.settings import DROP_POLICIES, ChannelConfig, DropPolicy
 from unibus.errors import ConfigInvalid, QueueFull
 
 
@@ -117,3 +118,9 @@ def test_one_row_makes_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(ConfigInvalid) as unknown:
             bus.create_channel("e", drop_policy="oldest_wins", persistent=False)
         assert "newest_wins" in str(unknown.value.hint)
+
+
+@pytest.mark.parametrize("value", [["block"], {"block"}, {"drop_new": 1}, None, 1, b"block"])
+def test_a_drop_policy_that_is_no_text_is_refused_by_name(value: object) -> None:
+    with pytest.raises(ConfigInvalid, match="unknown drop_policy"):
+        ChannelConfig(drop_policy=cast(str, value))

@@ -47,7 +47,8 @@ READ_BYTES: Final = 4 * 1024 * 1024
 """The bytes of messages that are read at once."""
 
 _MOVES: Final = (RecoveryAction.RETRY, RecoveryAction.REDIRECT)
-DISCARDED: Final = "discarded from the dead-letter queue"
+DISCARDED: Final = "discarded from the dead letters"
+"""The reason of the event. It is stored in the history of every store, and queries compare it: never change it."""
 
 
 @dataclass(frozen=True)

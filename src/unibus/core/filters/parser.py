@@ -243,7 +243,8 @@ class Parser(TokenCursor):
         return tree.Property(name, "sys")
 
     def _call(self, token: FilterToken) -> Built:
-        row = FUNCTIONS.get(token.text.lower())
+        # By upper case first: stores may have rules whose names agree only then ("ı" is "I" in upper case).
+        row = FUNCTIONS.get(token.text.upper().lower())
         if row is None:
             hint = near(token.text, frozenset([name.upper() for name in FUNCTIONS]), known_calls())
             raise invalid(f"there is no function {token.text[:40]!r},", token.position, hint)
