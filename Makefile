@@ -56,8 +56,8 @@ serve: $(SERVER_READY) ## Start the server on unibus.db, in an environment of it
 	@env -u PYTHONPATH .venv-serve/bin/unibus serve $(ARGS)
 
 .PHONY: demo
-demo: $(SERVER_READY) ## A minute in the terminal that shows the bus at work, in the environment of `make serve`
-	@env -u PYTHONPATH .venv-serve/bin/unibus demo
+demo: $(SERVER_READY) ## A minute in the terminal: throughput, kill -9, a trace, redrive, SQL (ARGS=… for its options)
+	@env -u PYTHONPATH .venv-serve/bin/unibus demo $(ARGS)
 
 .PHONY: quick
 quick: $(READY) ## The tests of the inner loop, in about a minute: plain Python, without Spark and without processes

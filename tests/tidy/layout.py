@@ -86,7 +86,6 @@ _FOLDERS: Final = {
         "inspection": ". engine files seam",
     },
     "cli": {
-        "demo": "",
         "terminal": "",
         "connection": "terminal",
         "filter": "terminal",
@@ -97,6 +96,7 @@ _FOLDERS: Final = {
         "capture": "connection entities terminal",
         "files": ". connection terminal",
         "messages": ". connection terminal",
+        "demo": "messages terminal",
         "pipeline": "messages terminal",
         "server": "connection entities terminal",
         "dlq": ". connection entities server terminal",
