@@ -34,6 +34,7 @@ BENCHMARKS = {
     "memory": "memory",
     "filters": "filters",
     "codec": "codec",
+    "typed": "typed",
     "dedup": "dedup_report",
     "queue_ops": "queue_ops",
 }

@@ -221,9 +221,11 @@ class MessageBus(BusOperations):
     ) -> AsyncIterator[Received]:
         """Receive messages one at a time; the iteration ends when none arrives for `timeout` seconds (None: never).
 
-        async for message in bus.receive("invoices"):
-            async with message:  # Completes it, or abandons it after an exception.
-                handle(message.body)
+            async for message in bus.receive("invoices"):
+                async with message:
+                    handle(message.body)
+
+        The end of the `with` block completes the message; an exception in it abandons the message.
         """
         return receivers.receive(self._runtime.queues(), receivers.request_for(entity, 1, mode, consumer), timeout)
 

@@ -82,7 +82,8 @@ class BusRuntime:
         self.timers: Timers = clock.timers(self._is_resting) or ThreadTimers(clock, report)
         self.outcomes = BusDeliveryOutcomes(self.exchange, self.timers, random.random)
         self.delivery = SlotRunner(self.outcomes)
-        self.executors = HandlerExecutors(self.delivery, config.worker_count)
+        watch_timers = self.timers if isinstance(self.timers, ThreadTimers) else None
+        self.executors = HandlerExecutors(self.delivery, config.worker_count, watch_timers, clock.monotonic_ns)
         self.subscriptions = Subscriptions(self.exchange, self.registry, self.executors, self.outcomes)
         self.drain = Drain(self.registry, self.outcomes, self.executors)
         self.shutdown = Shutdown(

@@ -194,9 +194,11 @@ class SyncMessageBus(BusOperations):
     ) -> Iterator[SyncReceived]:
         """Receive messages one at a time; the iteration ends when none arrives for `timeout` seconds (None: never).
 
-        for message in bus.receive("invoices"):
-            with message:  # Completes it, or abandons it after an exception.
-                handle(message.body)
+            for message in bus.receive("invoices"):
+                with message:
+                    handle(message.body)
+
+        The end of the `with` block completes the message; an exception in it abandons the message.
         """
         return receivers.receive_sync(self._runtime.queues(), receivers.request_for(entity, 1, mode, consumer), timeout)
 
