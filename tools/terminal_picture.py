@@ -86,7 +86,7 @@ def select(text: str) -> list[str]:
 def draw(lines: Iterable[str]) -> str:
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, highlight=False)
     for line in lines:
-        console.print(Text.from_ansi(line), soft_wrap=True)
+        console.print(Text.from_ansi(line))
     svg = console.export_svg(title="unibus demo", theme=MONOKAI, code_format=SVG, unique_id=ID)
     return re.sub(r"[ \t]+$", "", _BUTTONS.sub("", svg), flags=re.MULTILINE)
 

@@ -229,7 +229,20 @@ YAML_CALLS: Final = frozenset({"load", "load_all", "full_load", "full_load_all",
 REPORTING_CALLS: Final = frozenset({"exception", "error", "warning", "critical", "print_exc", "print_exception"})
 """Method names that count as reporting an error."""
 
-MAKE_TARGETS: Final = ("serve", "demo", "quick", "test", "check", "bench", "soak", "pythons", "docs", "pictures", "fmt", "clean")
+MAKE_TARGETS: Final = (
+    "serve",
+    "demo",
+    "quick",
+    "test",
+    "check",
+    "bench",
+    "soak",
+    "pythons",
+    "docs",
+    "pictures",
+    "fmt",
+    "clean",
+)
 
 MACHINE_FOLDERS: Final = ("root", "work", "home")
 REGISTRY_HOSTS: Final = (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"))
