@@ -140,5 +140,5 @@ def _verdict(pid: int, result: DemoResult) -> Text:
         (result.describe(), "bold red" if result.lost else "bold green"),
     )
     if result.unanswered:
-        said.append(f"; {result.unanswered:,} more without an answer")
+        said.append(f"; {result.unanswered:,} more unanswered")
     return said
