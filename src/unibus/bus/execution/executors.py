@@ -33,6 +33,10 @@ def report(error: BaseException) -> None:
     log.error("a handler raised %r in a thread of the bus; the thread continues", error, exc_info=trace)
 
 
+def _no_publishers() -> None:
+    return
+
+
 def _is_never(loop: asyncio.AbstractEventLoop) -> bool:
     return False
 
@@ -69,6 +73,7 @@ class HandlerExecutors:
     ) -> None:
         self.pool = WorkerPool(delivery, worker_count, report)
         self.home: asyncio.AbstractEventLoop | None = None
+        self.wake_publishers: Callable[[], None] = _no_publishers  # Lets all blocked publishers check their channel.
         self.adopts_loops = True  # False for SyncMessageBus: its callers block their loop, so it needs one of its own.
         # `home`, `_executors` and `_loop_thread` change under LOCK; other threads iterate over copies.
         self._delivery = delivery
@@ -171,6 +176,8 @@ class HandlerExecutors:
         # Before the stop: slots end after their current message, and new wake-ups are given up. Loops need no stop;
         # their slots see `paused` when they take the next message.
         self._delivery.paused = True
+        # A worker may run a handler that waits for a free place: it has to be woken, or the stop would wait for it.
+        self.wake_publishers()
         return self.pool.stop(timeout_s, list(spared))
 
     def end_loop(
