@@ -49,7 +49,7 @@ NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/unit/tools $(OUTSIDE) tes
 help: ## List the targets
 	@echo "unibus: one message bus for Python. Targets:"
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' \
-		| while IFS='|' read -r name text; do printf '  make %-7s %s\n' "$$name" "$$text"; done
+		| while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
 
 .PHONY: serve
 serve: $(SERVER_READY) ## Start the server on unibus.db, in an environment of its own (ARGS=… for its options)
@@ -57,8 +57,8 @@ serve: $(SERVER_READY) ## Start the server on unibus.db, in an environment of it
 	@env -u PYTHONPATH .venv-serve/bin/unibus serve $(ARGS)
 
 .PHONY: demo
-demo: $(SERVER_READY) ## A minute in the terminal that shows the bus at work, in the environment of `make serve`
-	@env -u PYTHONPATH .venv-serve/bin/unibus demo
+demo: $(SERVER_READY) ## A minute in the terminal: throughput, kill -9, a trace, redrive, SQL (ARGS=… for its options)
+	@env -u PYTHONPATH .venv-serve/bin/unibus demo $(ARGS)
 
 .PHONY: quick
 quick: $(READY) ## The tests of the inner loop, in about a minute: plain Python, without Spark and without processes
@@ -139,6 +139,13 @@ pythons: $(READY) ## The compiled package on every Python of this machine: build
 .PHONY: docs
 docs: $(DOCS_READY) ## The documents and the API reference as a site in .build/site (ARGS=--serve shows it)
 	@env -u PYTHONPATH .venv-docs/bin/python -m tools.site $(ARGS)
+
+.PHONY: pictures
+pictures: $(READY) ## Take the pictures of docs/images again: the demo, the page of a server (needs Chromium)
+	@$(PLAIN) tools/prepare.py servers
+	@$(PLAIN) tools/prepare.py compiled
+	$(COMPILED) -m tools.terminal_picture
+	$(PLAIN) -m tools.screenshots
 
 .PHONY: fmt
 fmt: $(READY) ## Format the code and repair what ruff can repair

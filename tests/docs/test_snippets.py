@@ -63,11 +63,14 @@ def _is_error(thing: object) -> bool:
     return isinstance(thing, type) and issubclass(thing, unibus.BusError)
 
 
-def test_a_figure_in_the_readme_names_its_benchmark() -> None:
-    named = re.findall(r"python -m benchmarks (\w+)", (ROOT / "README.md").read_text("utf-8"))
-    known = {path.stem.removesuffix("_report") for path in (ROOT / "benchmarks").glob("*.py")}
-    assert named
-    assert set(named) <= known
+def test_the_readme_is_short_and_shows_the_demo_and_the_page() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(text.splitlines()) < 150
+    pictures = re.findall(r"!\[[^\]]+\]\((docs/images/[\w-]+\.(?:svg|png))\)", text)
+    assert pictures == ["docs/images/demo.svg", "docs/images/page-light.png"]
+    assert [name for name in pictures if (ROOT / name).stat().st_size > 150_000] == []
+    # The three of it: in memory, durable, over HTTP.
+    assert [block.language for block in blocks(text) if block.language] == ["python", "python", "console"]
 
 
 # A check that cannot fail is worth nothing: each of these documents is wrong, and the runner must report it.

@@ -87,7 +87,6 @@ _FOLDERS: Final = {
         "inspection": ". engine files seam",
     },
     "cli": {
-        "demo": "",
         "terminal": "",
         "connection": "terminal",
         "filter": "terminal",
@@ -98,6 +97,7 @@ _FOLDERS: Final = {
         "capture": "connection entities terminal",
         "files": ". connection terminal",
         "messages": ". connection terminal",
+        "demo": "messages terminal",
         "pipeline": "messages terminal",
         "server": "connection entities terminal",
         "dlq": ". connection entities server terminal",
@@ -229,7 +229,20 @@ YAML_CALLS: Final = frozenset({"load", "load_all", "full_load", "full_load_all",
 REPORTING_CALLS: Final = frozenset({"exception", "error", "warning", "critical", "print_exc", "print_exception"})
 """Method names that count as reporting an error."""
 
-MAKE_TARGETS: Final = ("serve", "demo", "quick", "test", "check", "bench", "soak", "pythons", "docs", "fmt", "clean")
+MAKE_TARGETS: Final = (
+    "serve",
+    "demo",
+    "quick",
+    "test",
+    "check",
+    "bench",
+    "soak",
+    "pythons",
+    "docs",
+    "pictures",
+    "fmt",
+    "clean",
+)
 
 MACHINE_FOLDERS: Final = ("root", "work", "home")
 REGISTRY_HOSTS: Final = (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"))

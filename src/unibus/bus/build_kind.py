@@ -30,6 +30,19 @@ def describe_build() -> str:
     return "plain Python, from a checkout" if is_checkout() else "plain Python, about ten times slower than compiled"
 
 
+def describe_version() -> str:
+    """The version, the kind of build and the Python, in one line."""
+    # Imported here: a program that imports the package does not need them.
+    import importlib.metadata
+    import platform
+
+    try:
+        number = importlib.metadata.version("unibus")
+    except importlib.metadata.PackageNotFoundError:
+        number = "(not installed)"
+    return f"unibus {number} ({describe_build()}), Python {platform.python_version()}"
+
+
 def build_hint() -> str:
     """What to do about a plain build; empty when no action is needed."""
     return "" if COMPILED or is_checkout() else _HINT

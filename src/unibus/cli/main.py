@@ -10,7 +10,6 @@ A command never prints its own errors: this file does it, in the same form for a
 """
 
 import functools
-import platform
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -138,16 +137,10 @@ def _command_path(error: typer.TyperException) -> str:
 def _version(asked: bool) -> None:
     if not asked:
         return
-    # Imported here: no other start of the command line needs them.
-    import importlib.metadata
+    # Imported here: no other start of the command line needs it.
+    from unibus.bus.build_kind import build_hint, describe_version
 
-    from unibus.bus.build_kind import build_hint, describe_build
-
-    try:
-        number = importlib.metadata.version("unibus")
-    except importlib.metadata.PackageNotFoundError:
-        number = "(not installed)"
-    typer.echo(f"unibus {number} ({describe_build()}), Python {platform.python_version()}")
+    typer.echo(describe_version())
     if hint := build_hint():
         typer.echo(f"hint: {hint}")
     raise typer.Exit

@@ -1,4 +1,4 @@
-"""The figures of the demo: one row per channel, read from the counters of the bus."""
+"""The figures of the demo: one row per channel, read from the counters of its buses."""
 
 import time
 from collections import deque
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.core.flow.deadletter import is_sub_queue
+from unibus.core.flow.metrics import ChannelSnapshot
 
 RATE_WINDOW_S: Final = 1.0
 NOT_MEASURED: Final = "–"
@@ -30,32 +31,34 @@ class DemoRow(NamedTuple):
 
 
 class DemoWatch:
-    """Reads the counters of the bus at each `rows`, and derives rates from earlier readings."""
+    """Reads the counters of the buses at each `rows`, and derives rates from earlier readings."""
 
     def __init__(self, bus: SyncMessageBus, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._bus = bus
+        self._buses = [bus]
         self._monotonic_s = monotonic_s
         self._before: deque[tuple[float, dict[str, int]]] = deque()
 
+    def add(self, bus: SyncMessageBus) -> None:
+        """One more bus, whose channels have names of their own."""
+        self._buses.append(bus)
+
     def rows(self) -> list[DemoRow]:
         """All channels in the order of their creation, without internal ones."""
-        # The row of a channel includes its dead-letter queue; the channel for replies is internal.
-        shown = {name for name in self._bus.channels() if not name.startswith("$") and not is_sub_queue(name)}
-        seen = {each.channel: each for each in self._bus.snapshot().channels if each.channel in shown}
-        rates = self._rates({name: each.dispatched for name, each in seen.items()})
+        seen = {each.channel: (bus, each) for bus in self._buses for each in _channels(bus)}
+        rates = self._rates({name: each.dispatched for name, (_, each) in seen.items()})
         return [
             DemoRow(
                 channel=name,
                 published=each.published,
                 dispatched=each.dispatched,
-                waiting=self._bus.queue_size(name) or 0,
+                waiting=bus.queue_size(name) or 0,
                 retried=each.retried,
                 dead_letters=each.dead_lettered,
                 rate_per_s=rates[name],
                 p50_us=each.dispatch_latency.p50_us if each.dispatch_latency.samples else None,
                 p99_us=each.dispatch_latency.p99_us if each.dispatch_latency.samples else None,
             )
-            for name, each in seen.items()
+            for name, (bus, each) in seen.items()
         ]
 
     def _rates(self, dispatched: dict[str, int]) -> dict[str, float]:
@@ -69,16 +72,22 @@ class DemoWatch:
         return {name: (count - then.get(name, 0)) / passed_s for name, count in dispatched.items()}
 
 
+def _channels(bus: SyncMessageBus) -> list[ChannelSnapshot]:
+    # The row of a channel includes its dead-letter queue; the channel for replies is internal.
+    shown = {name for name in bus.channels() if not name.startswith("$") and not is_sub_queue(name)}
+    return [each for each in bus.snapshot().channels if each.channel in shown]
+
+
 HEADINGS: Final = ("channel", "published", "dispatched", "waiting", "retried", "dead", "p50", "p99", "rate/s")
 
 
 def table(rows: list[DemoRow], rates: bool = True) -> Table:
     """For a terminal. Without the rates after the bus was closed."""
-    drawn = Table(expand=True, box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
     width = len(HEADINGS) if rates else len(HEADINGS) - 1
-    drawn.add_column(HEADINGS[0], overflow="ellipsis", no_wrap=True, min_width=14)
+    drawn.add_column(HEADINGS[0], overflow="ellipsis", no_wrap=True, min_width=12)
     for name in HEADINGS[1:width]:
-        drawn.add_column(name, justify="right", no_wrap=True, min_width=7 if name in ("p50", "p99") else None)
+        drawn.add_column(name, justify="right", no_wrap=True, min_width=8 if name in ("p50", "p99") else None)
     for row in rows:
         drawn.add_row(*_cells(row)[:width])
     return drawn
