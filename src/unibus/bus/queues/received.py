@@ -22,6 +22,7 @@ from uuid import UUID
 from mypy_extensions import mypyc_attr
 
 from unibus.bus.dead_letter_copy import error_text
+from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.queues.operations import Queues
 from unibus.bus.queues.transactions import current
@@ -323,6 +324,20 @@ class SyncReceived(DeliveredMessage):
         except BusError as not_settled:
             # Do not raise: the error of the block is the important one.
             log.warning("%r was not released, it is redelivered when its lock expires: %s", self, not_settled)
+
+
+refuse(
+    Received,
+    SYNC_BLOCK,
+    "this message was received by the async bus: `with` cannot settle it",
+    "write `async with message:`",
+)
+refuse(
+    SyncReceived,
+    ASYNC_BLOCK,
+    "this message was received by unibus.sync.MessageBus: `async with` cannot settle it",
+    "write `with message:`",
+)
 
 
 def complete_many(queues: Queues, messages: Iterable[DeliveredMessage]) -> Pending[None]:

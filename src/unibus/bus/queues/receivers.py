@@ -22,6 +22,7 @@ from typing import Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
+from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.queues.lock_renewal import KeptSession
 from unibus.bus.queues.operations import PEEK_LOCK, RECEIVE_AND_DELETE, Queues
@@ -470,3 +471,17 @@ class SyncSessionReceiver(HeldSession):
             if error is None:
                 raise
             self._log_not_released(not_released)
+
+
+refuse(
+    SessionReceiver,
+    SYNC_BLOCK,
+    "this session was accepted by the async bus: `with` cannot release it",
+    "write `async with await bus.accept_session(…) as session:`",
+)
+refuse(
+    SyncSessionReceiver,
+    ASYNC_BLOCK,
+    "this session was accepted by unibus.sync.MessageBus: `async with` cannot release it",
+    "write `with bus.accept_session(…) as session:`",
+)
