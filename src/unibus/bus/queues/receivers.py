@@ -37,6 +37,7 @@ from unibus.core.lifecycle.commands import (
     SessionCommand,
     Settle,
 )
+from unibus.core.lifecycle.missing import CREATE
 from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError, EntityNotFound, LockLost, SessionLocked, SessionNotFound, UsageError
 from unibus.stores.seam.pending import Pending, resolved
@@ -78,8 +79,8 @@ def claim(queues: Queues, request: ClaimRequest) -> Pending[list[Claimed]]:
         # Not looked up before each claim: the common case is an existing entity, and a check before the claim could be
         # outdated by the time of the claim.
         pending = queues.store.claim(request)
-    except EntityNotFound:
-        make_missing(queues, request.entity)
+    except EntityNotFound as missing:
+        make_missing(queues, request.entity, missing)
         pending = queues.store.claim(request)
     # Removed when received, so no settlement will follow that could notify blocked publishers.
     if not request.lock:
@@ -87,11 +88,11 @@ def claim(queues: Queues, request: ClaimRequest) -> Pending[list[Claimed]]:
     return pending
 
 
-def make_missing(queues: Queues, entity: str) -> None:
+def make_missing(queues: Queues, entity: str, missing: EntityNotFound) -> None:
+    """Create the queue, or raise. The hint of the store's error is kept if it names what was probably meant."""
     if queues.strict or "/" in entity:
-        raise EntityNotFound(
-            f"queue or subscription {entity!r} does not exist", "create it first: create_queue or create_subscription"
-        )
+        hint = "create it first: create_queue or create_subscription" if missing.hint == CREATE else missing.hint
+        raise EntityNotFound(f"queue or subscription {entity!r} does not exist", hint)
     queues.create(QUEUE, entity, {})
 
 
