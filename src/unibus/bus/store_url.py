@@ -16,7 +16,9 @@ from unibus.stores.schemes import owned_file as owned_file  # For the endpoints,
 
 _OPTIONS: Final = re.compile(r"\?[a-z_]+=")
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}/?")
-_CONNECTION_STRING: Final = re.compile(r"(^|;)\s*(endpoint|sharedaccess\w+|usedevelopmentemulator|entitypath)\s*=", re.I)
+_CONNECTION_STRING: Final = re.compile(
+    r"(^|;)\s*(endpoint|sharedaccess\w+|usedevelopmentemulator|entitypath)\s*=", re.I
+)
 
 
 def url_of(store: object) -> str:

@@ -8,7 +8,6 @@
 import contextlib
 import os
 from collections.abc import Iterator
-
 from typing import Final
 
 import typer

@@ -78,7 +78,11 @@ def _opening(path: str, row: StoreScheme) -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as error:
-        if not row.kept_in or type(error) is not StoreUnavailable or os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        if (
+            not row.kept_in
+            or type(error) is not StoreUnavailable
+            or os.path.isdir(os.path.dirname(os.path.abspath(path)))
+        ):
             raise
         raise StoreUnavailable(error.what, f"create the folder first, or write {spellings(row, path)}") from error
     except (OSError, StoreFull) as error:  # A StoreFailed is an OSError too.

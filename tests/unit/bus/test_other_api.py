@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_with_on_the_async_bus_names_async_with_and_the_sync_bus() -> None:
 
 
 def test_the_statement_itself_says_the_same() -> None:
-    with pytest.raises(UsageError, match="use unibus.sync.MessageBus"), MessageBus():  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"use unibus\.sync\.MessageBus"), MessageBus():  # type: ignore[attr-defined]
         pass
 
 
@@ -67,7 +67,7 @@ async def test_a_session_has_the_block_of_its_bus() -> None:
         await bus.create_queue("q", requires_session=True)
         await bus.send("q", 1, session_id="s")
         session = await bus.accept_session("q", timeout=0)
-        with pytest.raises(UsageError, match="async with await bus.accept_session"), session:  # type: ignore[attr-defined]
+        with pytest.raises(UsageError, match="`async with await"), session:  # type: ignore[attr-defined]
             pass
         async for message in session.receive(timeout=0):
             await message.complete()
@@ -79,7 +79,7 @@ async def test_a_result_that_was_not_awaited_says_so(use: Callable[[object], obj
     async with MessageBus() as bus:
         await bus.create_queue("q")
         peeked = bus.peek("q")
-        with pytest.raises(UsageError, match="used before it was awaited .write `await` before the call"):
+        with pytest.raises(UsageError, match="used before it was awaited"):
             use(peeked)
         assert peeked  # A result has no truth of its own.
         assert await peeked == []
@@ -96,7 +96,7 @@ async def test_a_result_that_was_not_awaited_says_so(use: Callable[[object], obj
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_the_warning_of_python_names_the_method(name: str, call: Callable[[MessageBus], Awaitable[object]]) -> None:
+async def test_the_warning_of_python_names_the_method(name: str, call: Callable[[MessageBus], object]) -> None:
     async with MessageBus() as bus:
         bus.create_channel("c")
         made = call(bus)

@@ -276,7 +276,7 @@ def test_the_nearest_class_decides() -> None:
     assert exit_code(RuntimeError()) is ExitCode.FAILED
 
 
-def test_a_misspelt_variable_is_noted_and_the_command_goes_on(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_variable_is_noted_and_the_command_goes_on(shell: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNIBUS_ULR", "other.db")
     result = shell("send", "orders", "1")
     assert result.exit_code == 0

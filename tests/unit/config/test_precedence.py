@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unibus.config.sources import read_configuration, misspelt_variables
+from unibus.config.sources import misspelt_variables, read_configuration
 from unibus.errors import ConfigInvalid
 
 
@@ -64,7 +64,11 @@ def test_a_variable_that_resembles_a_setting_is_reported(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("given", "meant"),
-    [("UNIBUS_ULR", "UNIBUS_URL"), ("UNIBUS_KYE", "UNIBUS_KEY"), ("UNIBUS_CONECTION_STRING", "UNIBUS_CONNECTION_STRING")],
+    [
+        ("UNIBUS_ULR", "UNIBUS_URL"),
+        ("UNIBUS_KYE", "UNIBUS_KEY"),
+        ("UNIBUS_CONECTION_STRING", "UNIBUS_CONNECTION_STRING"),
+    ],
 )
 def test_a_misspelt_variable_of_commands_is_reported(given: str, meant: str) -> None:
     assert misspelt_variables({given: "x"}) == [f"{given} is unknown and ignored; did you mean {meant}?"]

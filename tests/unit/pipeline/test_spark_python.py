@@ -59,8 +59,8 @@ def test_a_path_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable) as error:
         check_exists((f"{tmp_path}/nothing.db",))
     assert str(error.value) == (
-        f"there is no file or folder {tmp_path}/nothing.db (load the URL of a store, such as sqlite:////data/bus.db, or "
-        "a directory that `unibus capture` wrote)"
+        f"there is no file or folder {tmp_path}/nothing.db (load the URL of a store, such as sqlite:////data/bus.db, "
+        "or a directory that `unibus capture` wrote)"
     )
 
 

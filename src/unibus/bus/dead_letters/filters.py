@@ -17,6 +17,7 @@ from typing import Final
 
 from unibus.core.envelope.fields import seconds_ns
 from unibus.core.envelope.message import Message
+from unibus.display import given_fields
 from unibus.errors import UsageError
 from unibus.near_names import hint_for_name
 
@@ -61,6 +62,9 @@ class DeadLetterFilter:
             raise UsageError(f"where of a filter is {self.where!r:.60}", "pass a function that takes the message")
         if self.ids is not None:
             object.__setattr__(self, "ids", _ids(self.ids))
+
+    def __repr__(self) -> str:
+        return given_fields(self)
 
     def is_everything(self) -> bool:
         return all(getattr(self, each.name) is None for each in fields(self))

@@ -33,6 +33,7 @@ from unibus.core.flow.deadletter import DESCRIPTION_CHARS_MAX, capped
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Command, Renew, Settle
 from unibus.core.lifecycle.envelope import message_of, overrides_of
+from unibus.display import NAME_CHARS_MAX, described, quoted, shortened
 from unibus.errors import BusError, LockLost, UsageError
 from unibus.stores.seam.pending import Pending
 
@@ -109,8 +110,11 @@ class DeliveredMessage:
         return None if until_ns == 0 else datetime.fromtimestamp(float(until_ns) / 1e9, UTC)
 
     def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
         state = "settled" if self.settled else "locked"
-        return f"<{type(self).__name__} {self.id} of {self.entity!r} #{self.sequence}, {state}>"
+        return f"{shortened(self.id, NAME_CHARS_MAX)} of {quoted(self.entity, 40)} #{self.sequence}, {state}"
 
     # The commands
 

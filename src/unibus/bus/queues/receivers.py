@@ -39,6 +39,7 @@ from unibus.core.lifecycle.commands import (
 )
 from unibus.core.lifecycle.missing import CREATE
 from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.display import described, quoted
 from unibus.errors import BusError, EntityNotFound, LockLost, SessionLocked, SessionNotFound, UsageError
 from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import ClaimRequest, SessionLock
@@ -339,6 +340,12 @@ class HeldSession:
         self.entity = lock.entity
         self.closed = False
         self._kept = KeptSession(lock, lock.until_ns)
+
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        return f"session {quoted(self.id)} of {quoted(self.entity, 40)}, {'closed' if self.closed else 'open'}"
 
     def _leave(self) -> Pending[None]:
         # Before the command: after an error the session counts as closed, too. Its lock is lost then, or the store has

@@ -509,7 +509,7 @@ def test_a_near_miss_is_told(sql: str, hint: str, bus: SyncMessageBus) -> None:
     [
         ("SELECT body FROM messages", "did you mean payload?"),
         ('SELECT "chanel" FROM messages', "did you mean channel?"),
-        ("SELECT id FROM messages WHERE status = \"dead\"", "write text in 'single quotes'"),
+        ('SELECT id FROM messages WHERE status = "dead"', "write text in 'single quotes'"),
         ("SELECT 1 FROM xyzzy", "the tables are messages, dead_letters, events, outgoing"),
         ("SELECT foo", "SELECT from messages, dead_letters, events, outgoing; write text in 'single quotes'"),
         (
