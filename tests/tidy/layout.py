@@ -122,7 +122,7 @@ _FOLDERS: Final = {
         "generator": "",
         "storage": "",
         "jobs": "storage",
-        ".": "jobs storage",
+        ".": "connector jobs storage",
         "reports": ". storage",
         "serving": ". reports",
     },

@@ -108,3 +108,10 @@ def test_many_messages_of_a_correlation_id_are_bounded(shell: Any, monkeypatch: 
     result = shell("trace", "c")
     assert result.stderr == "no message has the id c; the first 2 messages with this correlation id:\n"
     assert len(result.stdout.splitlines()) == 2
+
+
+def test_a_correlation_id_is_found_beside_the_owner(shell: Any) -> None:
+    with MessageBus("sqlite:///unibus.db") as bus:
+        bus.send("orders", 1, message_id="m1", correlation_id="c-1")
+        result = shell("trace", "c-1")
+        assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)

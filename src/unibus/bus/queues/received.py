@@ -110,11 +110,7 @@ class DeliveredMessage:
         return None if until_ns == 0 else datetime.fromtimestamp(float(until_ns) / 1e9, UTC)
 
     def __repr__(self) -> str:
-        return described(self, self._describe)
-
-    def _describe(self) -> str:
-        state = "settled" if self.settled else "locked"
-        return f"{shortened(self.id, NAME_CHARS_MAX)} of {quoted(self.entity, 40)} #{self.sequence}, {state}"
+        return described(self, partial(_description, self))
 
     # The commands
 
@@ -182,6 +178,11 @@ class DeliveredMessage:
     def _renew(self) -> Pending[None]:
         self.command(RELEASE)
         return self._queues.renew(self.claimed, Renew(self.entity, self.sequence, self.claimed.token))
+
+
+def _description(message: DeliveredMessage) -> str:
+    state = "settled" if message.settled else "locked"
+    return f"{shortened(message.id, NAME_CHARS_MAX)} of {quoted(message.entity, 40)} #{message.sequence}, {state}"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

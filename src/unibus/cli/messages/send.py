@@ -71,7 +71,7 @@ def send(options: SendOptions) -> None:
 
 
 def _send(options: SendOptions, fields: dict[str, object]) -> None:
-    bodies = Bodies(options.as_json, options.as_text)
+    bodies = BodyReader(options.as_json, options.as_text)
     if options.lines:
         with managed(options.url, makes=True) as bus:
             _send_lines(bus, options.queue, fields, bodies)
@@ -116,10 +116,10 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-# Bodies
+# BodyReader
 
 
-class Bodies:
+class BodyReader:
     """Reads bodies: JSON if it is valid JSON, else text, else bytes. `only_json` and `only_text` decide it instead.
 
     A body that looks like JSON and is none is counted. It is stored, because text is allowed, and `report` names it:
@@ -166,7 +166,7 @@ class Bodies:
             )
 
 
-def _input_body(bodies: Bodies) -> object:
+def _input_body(bodies: BodyReader) -> object:
     _prompt()
     with awake(sys.stdin.buffer) as source:
         body = bodies.read(b"".join(iter(lambda: source.read1(CHUNK_BYTES), b"")))
@@ -235,7 +235,7 @@ class Tally:
             flush()
 
 
-def _send_lines(bus: Management, queue: str, fields: dict[str, object], bodies: Bodies) -> None:
+def _send_lines(bus: Management, queue: str, fields: dict[str, object], bodies: BodyReader) -> None:
     _prompt()
     tally = Tally(queue)
     try:
