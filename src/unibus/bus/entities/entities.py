@@ -48,9 +48,9 @@ class Entities:
         self._queues = queues
 
     def __repr__(self) -> str:
-        return described(self, self.describe)
+        return described(self, self._describe)
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return f"of {without_secrets(self._queues.store.url)}"
 
     def __call__(self) -> Pending[Infos]:
@@ -154,7 +154,7 @@ class SyncEntities:
         self._entities = Entities(queues)
 
     def __repr__(self) -> str:
-        return described(self, lambda: self._entities.describe())
+        return described(self, lambda: self._entities._describe())
 
     def __call__(self) -> Infos:
         return self._entities().wait()

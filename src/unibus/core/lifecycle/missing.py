@@ -1,4 +1,3 @@
-# mypyc: compiled
 """Hints for an entity that does not exist, or that is the wrong one for a call. Most of these calls name a subscription
 in a shorter form than `topic/Subscriptions/name`, or a topic where one of its subscriptions was meant.
 
