@@ -14,6 +14,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 BIN := .venv/bin
 READY := .venv/.ready
 SERVER_READY := .venv-serve/.ready
+DOCS_READY := .venv-docs/.ready
 # The plain runs see src through the editable install, the compiled runs see .build/compiled before it.
 PLAIN := env -u PYTHONPATH $(BIN)/python
 COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
@@ -28,9 +29,9 @@ OUTSIDE := $(SPARK) tests/unit/pipeline tests/unit/cli tests/crash tests/docs
 # The two runs of `make quick`, about as long each. No test here starts a process, and the stores of the contract are
 # not closed and opened before each verb, which is most of its time.
 QUICK := -q -m "not soak and not processes" -k "not Reopened"
-QUICK_ONE := tests/unit/bus tests/unit/core tests/cancellation
-QUICK_TWO := tests/contract tests/property $(addprefix tests/unit/,stores endpoints codecs client \
-	config integrations testing)
+QUICK_ONE := tests/contract tests/cancellation $(addprefix tests/unit/,bus core codecs client config integrations \
+	testing)
+QUICK_TWO := tests/property $(addprefix tests/unit/,stores endpoints)
 EXCEPTIONS := tests/soak/test_exceptions.py
 # Other clients with the same requests as tests/integration/azure_admin, which the compiled package does get.
 CLIENTS := tests/integration/openapi tests/integration/test_javascript.py tests/integration/test_python_clients.py
@@ -135,14 +136,18 @@ fuzz: $(READY) ## Damaged requests against the server, for SECONDS=60 or more
 pythons: $(READY) ## The compiled package on every Python of this machine: build it there and run a short program
 	@$(PLAIN) -m tools.pythons compile
 
+.PHONY: docs
+docs: $(DOCS_READY) ## The documents and the API reference as a site in .build/site (ARGS=--serve shows it)
+	@env -u PYTHONPATH .venv-docs/bin/python -m tools.site $(ARGS)
+
 .PHONY: fmt
 fmt: $(READY) ## Format the code and repair what ruff can repair
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
 .PHONY: clean
-clean: ## Remove everything that was built, but keep .venv and .venv-serve
-	rm -rf .build .venv-bench build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## Remove everything that was built, but keep .venv, .venv-serve and .venv-docs
+	rm -rf .build .cache .venv-bench build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks tools -name __pycache__ -prune -exec rm -rf {} +
 	find src \( -name '*.so' -o -name '*.pyd' \) -delete
 
@@ -163,4 +168,9 @@ $(READY): pyproject.toml
 $(SERVER_READY): pyproject.toml
 	$(NEEDS_PYTHON)
 	@$(PYTHON) tools/prepare.py serve
+	@touch $@
+
+$(DOCS_READY): pyproject.toml
+	$(NEEDS_PYTHON)
+	@$(PYTHON) tools/prepare.py docs
 	@touch $@

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks import environment
 from benchmarks.measure import Options
 
-# In the order in which they are told: the bus as a user meets it, then its parts.
+# In the order in which they are reported: the bus as a user meets it, then its parts.
 BENCHMARKS = {
     "inprocess": "inprocess",
     "durable": "durable",
@@ -34,6 +34,7 @@ BENCHMARKS = {
     "memory": "memory",
     "filters": "filters",
     "codec": "codec",
+    "typed": "typed",
     "dedup": "dedup_report",
     "queue_ops": "queue_ops",
 }
@@ -84,7 +85,7 @@ def _print_list() -> None:
 
 
 def _run(name: str, options: Options, as_json: bool) -> bool:
-    """One failing benchmark must not take the others' results with it; it is told, and the exit code says so."""
+    """One failing benchmark must not take the others' results with it; it is reported, and the exit code says so."""
     report = importlib.import_module("benchmarks.report")
     print(f"{name}: best of {options.rounds} rounds …", file=sys.stderr)
     try:

@@ -2,7 +2,7 @@
 
 A bus on SQLite in this process is sent 100 messages every hundredth of a second, and receives and completes them, each
 batch on the disk before it is answered; 200-byte bodies. Rounds with a capture in a process of its own take turns with
-rounds without. What it costs the bus is told in processor time per message, by the best round of each, since the load
+rounds without. What it costs the bus is given in processor time per message, by the best round of each, since the load
 is a fixed one; and the rate that was reached has to stay what it was. In each round everything that happened has to be
 in the segments afterwards. The design allows a slow-down of a twentieth.
 """
@@ -98,7 +98,7 @@ async def _load(bus: MessageBus, count: int) -> Carried:
 
 
 async def _send(bus: MessageBus, count: int) -> list[float]:
-    """A batch whenever it is due; whoever is late goes on at once. Gives how long each took to be safe."""
+    """A batch whenever it is due; one that is late is sent at once. Returns how long each took to be durable."""
     start = perf_counter()
     bodies = [BODY] * BATCH
     answers = []
@@ -131,7 +131,7 @@ def unibus(*words: object) -> list[str]:
 
 @contextmanager
 def capturing(source: str, target: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A capture that has begun; told to end, and waited for, when left."""
+    """A capture that has begun; stopped, and waited for, on exit."""
     with subprocess.Popen(unibus("capture", source, target), stdin=subprocess.DEVNULL, stdout=sys.stderr) as process:
         try:
             wait_until(lambda: _has_begun(target), process, "capture did not begin")

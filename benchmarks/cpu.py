@@ -19,7 +19,7 @@ class Family:
     def __init__(self, *pids: int) -> None:
         self._first = set(pids or (os.getpid(),))
         self._seen: dict[int, int] = {}
-        """Ticks of children that nobody will wait for, by process: those that are gone stay in it."""
+        """Ticks of children that are never waited for, by process: those that ended stay in it."""
 
     def seconds(self) -> float:
         """So far."""

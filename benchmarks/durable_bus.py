@@ -56,13 +56,13 @@ def url(path: Path) -> str:
 
 
 async def waiting(bus: MessageBus) -> int:
-    """Messages in the queue that nobody has settled, locked ones included."""
+    """Messages in the queue that are not settled, locked ones included."""
     (queue,) = [entity for entity in await bus.entities() if entity.name == QUEUE]
     return queue.active + queue.locked
 
 
 async def filled(path: Path, size: int) -> MessageBus:
-    """A bus with that many messages waiting. They go to the kernel only, as nobody waits for them to be safe."""
+    """A bus with that many messages waiting. They go to the kernel only, as no call waits for them to be durable."""
     bus = MessageBus(url(path))
     await bus.create_queue(QUEUE)
     for batch in in_batches(size, FILL_BATCH):

@@ -80,7 +80,7 @@ class Contender(Protocol):
         """Takes up to BATCH messages and settles them, again and again."""
 
     async def waiting(self) -> int:
-        """How many messages are there that nobody has settled."""
+        """The number of messages that are not settled."""
 
 
 Opened = Callable[[Path], AbstractAsyncContextManager[Contender]]

@@ -1,7 +1,7 @@
 """A message published to a topic with many subscriptions, through the bus: who does not want it may cost little.
 
 Three subscriptions want the message, out of 2,000 or out of 10, so both store the same three copies; the others have
-rules of the same kinds, for other customers. What is told is how many times dearer the larger topic is. On SQLite a
+rules of the same kinds, for other customers. The figure is how many times dearer the larger topic is. On SQLite a
 message counts at D1: a sync to the disk would hide what is asked for here.
 
 Sent in batches of 100, as the cost of one answer on its way is that of `benchmarks.durable`. The copies are received

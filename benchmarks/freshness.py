@@ -2,7 +2,7 @@
 
 Three processes, as one would run them: a bus on SQLite in this one, which sends, receives and completes some hundred
 messages a second; `unibus capture` beside it; `unibus pipeline run --every 2s` behind that. A message counts as visible
-when the batch with its `sent` is complete. That table is looked at all the time, and the moment is told by this
+when the batch with its `sent` is complete. That table is looked at all the time, and the moment is taken from this
 process's clock, as is that of the send. The first batches, in which a virtual machine warms up, do not count. The
 design's target is 5 seconds for 95 of 100.
 """

@@ -60,7 +60,7 @@ def rounds_of(
 ) -> dict[Name, list[Result]]:
     """Every contender's results, round by round, after one shorter warm-up each.
 
-    The order turns by one place each round, so that nobody always follows the same neighbour.
+    The order turns by one place each round, so that none always follows the same neighbour.
     """
     if not gc.isenabled():
         raise RuntimeError("the garbage collector is off; users run with it, so the figures must too")

@@ -1,7 +1,7 @@
 """Bytes that one waiting message holds, beyond its payload.
 
 Fair, because all messages share one payload object, so that only what the queue adds is counted; each contender is
-measured in a process of its own, so that nobody profits from memory that another has returned. Counted twice: as
+measured in a process of its own, so that none profits from memory that another has returned. Counted twice: as
 Python's allocator sees it (tracemalloc), and as the operating system does (resident memory), which also sees what
 libraries allocate on their own. The peers queue (priority, sequence, message) with a small slotted message; the
 limit is a deque of bare (priority, sequence, payload) tuples. pyee and blinker queue nothing. Target: 200 bytes.
@@ -125,7 +125,7 @@ def _resident_now() -> int:
 
 @contextmanager
 def ours(count: int) -> Iterator[Callable[[], int]]:
-    """A created channel keeps what is published while nobody subscribes."""
+    """A created channel keeps what is published while it has no subscriber."""
     from unibus.sync import MessageBus
 
     bus = MessageBus()

@@ -92,7 +92,7 @@ def run(options: Options) -> Report:
 
 
 def _say(text: str) -> None:
-    """It takes minutes: somebody may wonder."""
+    """It takes minutes, so it reports its progress."""
     print(f"pipeline: {text} …", file=sys.stderr, flush=True)
 
 

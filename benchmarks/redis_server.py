@@ -1,6 +1,6 @@
 """A Redis server of our own for one trial, that promises what we promise: every write is synced before its answer.
 
-Private, because a figure must not depend on what else a server holds, and because nobody's data may be touched: a
+Private, because a figure must not depend on what else a server holds, and because no existing data may be touched: a
 free port of this machine only, its files in the folder that the trial was given, and gone with the trial.
 """
 
@@ -17,7 +17,7 @@ PROGRAM = "redis-server"
 START_SECONDS_MAX = 10.0
 LOOK_AGAIN_SECONDS = 0.01
 ATTEMPTS = 3
-"""Somebody may take the port between our finding it free and the server's asking for it."""
+"""Another process may take the port after we found it free and before the server binds it."""
 
 
 class NoServer(RuntimeError):

@@ -1,7 +1,7 @@
 """What a benchmark found: figures with their ratios, as JSON for programs, as a table and bars for people.
 
 Both ratios say how good we are, whichever way the unit points: `ratio_best_peer` 2.0 means twice as good as the
-best peer, `ratio_limit` 0.5 means half of what the limit allows. A target that was missed is told, not hidden.
+best peer, `ratio_limit` 0.5 means half of what the limit allows. A target that was missed is reported, not hidden.
 """
 
 import json
@@ -28,7 +28,7 @@ HIGHER_IS_BETTER = {
 """The units there are, and which way each points."""
 
 BAR_WIDTH = 40
-"""Leaves room for the longest name and a number in a terminal of 80 columns."""
+"""Leaves space for the longest name and a number in a terminal of 80 columns."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ work is done already, installs through apt only as root and only what is missing
 
     prepare.py venv             .venv with unibus (editable, never compiled) and the tools of the `dev` extra
     prepare.py serve            .venv-serve with unibus (editable, never compiled) and the `server` extra
+    prepare.py docs             .venv-docs with what builds the site of the documents: the `docs` extra
     prepare.py compiler         a C compiler and the headers of this Python
     prepare.py servers          what is not Python: servers that are measured beside us, promtool, and Java for Spark
     prepare.py clients          clients of Azure Service Bus that the tests run against our server
@@ -29,6 +30,7 @@ from pathlib import Path
 
 VENV = Path(".venv")
 SERVER_VENV = Path(".venv-serve")
+DOCS_VENV = Path(".venv-docs")
 COMPILED = Path(".build/compiled")
 FAULTS = Path(".build/faults")
 SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -65,7 +67,7 @@ def apt_install(what: str, *packages: str) -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise fail(f"{what} is missing", f"on Debian and Ubuntu, as root: {command}")
     print(f"{what} is missing; as root, so: {command}")
-    # Run level 1 keeps a package from starting a server for the whole machine, which nobody asked for.
+    # Run level 1 keeps a package from starting a server for the whole machine, which was not requested.
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     run("apt-get", "-qq", "update", **quiet)  # A failing mirror shows in the next line, where it matters.
     if not run("apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages, **quiet):
@@ -86,6 +88,11 @@ def serve() -> None:
     Editable, so never compiled: compiling takes longer than a first look at the server should.
     """
     make_venv(SERVER_VENV, "server", "the packages of its server")
+
+
+def docs() -> None:
+    """Zensical in an environment of its own: no test and no server needs it."""
+    make_venv(DOCS_VENV, "docs", "what builds the site")
 
 
 def make_venv(folder: Path, extra: str, what: str) -> None:
@@ -237,6 +244,7 @@ def expect(kind: str) -> None:
 STEPS = {
     "venv": venv,
     "serve": serve,
+    "docs": docs,
     "compiler": compiler,
     "servers": servers,
     "clients": clients,

@@ -28,6 +28,10 @@ DECODE_DEPTH_MAX: Final = 64
 QUEUE_SIZE_DEFAULT: Final = 1_000
 """The backlog of one channel. 0 means unbounded."""
 
+BLOCK_TIMEOUT_S_DEFAULT: Final = 30.0
+"""How long a publisher waits on a full channel that was not created by create_channel. Longer than a slow handler
+takes for one message, and short enough that a program which is stuck reports it."""
+
 IMPLICIT_CHANNELS_MAX: Final = 10_000
 """Channels that a publish created and that have no subscriber. Beyond it the older half is deleted."""
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 ELSEWHERE = {"spark"}
 """Pages whose snippets need a Spark session: tests/pipeline/test_source_guide.py runs them in an existing session."""
-DOCUMENTS = [ROOT / "README.md", *(page for page in GUIDE if page.stem not in ELSEWHERE)]
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "README.md", *(page for page in GUIDE if page.stem not in ELSEWHERE)]
 
 
 def run(*documents: Path) -> dict[str, list[str]]:
@@ -37,9 +37,9 @@ def found() -> dict[str, list[str]]:
     return run(*DOCUMENTS)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_the_snippets_run(document: Path, found: dict[str, list[str]]) -> None:
-    assert any(block.language == "python" for block in blocks(document.read_text("utf-8")))
+    assert any(block.language == "python" or block.marked for block in blocks(document.read_text("utf-8")))
     assert found[str(document)] == []
 
 

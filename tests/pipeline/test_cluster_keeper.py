@@ -27,7 +27,7 @@ def _is_alive(pid: int) -> bool:
 def _wait_until_ended(pids: list[int]) -> None:
     ends_s = time.monotonic() + PATIENCE_S
     while any(map(_is_alive, pids)):
-        assert time.monotonic() < ends_s, "somebody was left behind"
+        assert time.monotonic() < ends_s, "a process was left behind"
         time.sleep(0.01)
 
 

@@ -40,7 +40,7 @@ def churn(bus: MessageBus, round_number: int) -> int:
     subscriptions.append(bus.subscribe("soak.*.x", by_wildcard, match="wildcard"))
     for number in range(PUBLISHES_PER_ROUND):
         bus.publish(f"soak.{number % CHANNELS}.x", number)
-    # Names that nobody will use again.
+    # Names that are never used again.
     for number in range(2_000):
         bus.publish(f"once.{round_number}.{number}", number)
     assert bus.drain(60)

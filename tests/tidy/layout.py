@@ -43,12 +43,13 @@ PACKAGES: Final[dict[str, frozenset[str]]] = {
 _FOLDERS: Final = {
     "bus": {
         ".": "",
+        "bodies": "",
         "cloudevents": "",
         "history": ".",
         "pubsub": ".",
-        "execution": ". pubsub",
+        "execution": ". bodies pubsub",
         "management": "pubsub",
-        "queues": ". pubsub",
+        "queues": ". bodies pubsub",
         "dead_letters": ". queues",
         "entities": ". queues",
         "outbox": "pubsub queues",
@@ -83,7 +84,7 @@ _FOLDERS: Final = {
         "query": "seam",
         "sqlite": "files seam",
         ".": "engine files jsonfile seam sqlite",
-        "inspection": ". engine files jsonfile seam sqlite",
+        "inspection": ". engine files seam",
     },
     "cli": {
         "demo": "",
@@ -228,7 +229,7 @@ YAML_CALLS: Final = frozenset({"load", "load_all", "full_load", "full_load_all",
 REPORTING_CALLS: Final = frozenset({"exception", "error", "warning", "critical", "print_exc", "print_exception"})
 """Method names that count as reporting an error."""
 
-MAKE_TARGETS: Final = ("serve", "demo", "quick", "test", "check", "bench", "soak", "pythons", "fmt", "clean")
+MAKE_TARGETS: Final = ("serve", "demo", "quick", "test", "check", "bench", "soak", "pythons", "docs", "fmt", "clean")
 
 MACHINE_FOLDERS: Final = ("root", "work", "home")
 REGISTRY_HOSTS: Final = (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"))

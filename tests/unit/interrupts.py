@@ -63,7 +63,7 @@ def _traced(action: Callable[[], object], seen: Callable[[], None]) -> None:
     def trace(frame: FrameType, event: str, argument: object) -> Any:
         code = frame.f_code
         if not code.co_filename.startswith(SOURCE) or code.co_flags & inspect.CO_GENERATOR:
-            return None  # In a generator that is being dropped nobody would hear of it.
+            return None  # In a generator that is being dropped the error would be lost.
         if _is_place(frame, event):
             seen()
         return trace

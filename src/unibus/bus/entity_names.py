@@ -39,10 +39,10 @@ _NAME: Final = re.compile(rf"(?=[A-Za-z0-9]){_PART}(?<=[A-Za-z0-9])")
 def checked_path(name: object) -> str:
     """The path of a queue or a topic, or NameInvalid. A path that begins with a URL of the server logs a warning."""
     if not isinstance(name, str) or not 1 <= len(name) <= ENTITY_PATH_CHARS_MAX:
-        raise NameInvalid(f"entity name {name!r:.80} is not valid", f"use 1 to {ENTITY_PATH_CHARS_MAX} characters")
+        raise NameInvalid(f"entity name {name!r:.80} must be a str of 1 to {ENTITY_PATH_CHARS_MAX} characters")
     if _PATH.fullmatch(name) is None:
         raise NameInvalid(
-            f"entity name {name!r:.80} is not valid",
+            f"entity name {name!r:.80} has characters that are not allowed",
             "use letters and digits, with . - _ and single / between them; begin and end with a letter or digit",
         )
     if is_reserved(name):
@@ -79,11 +79,11 @@ def checked_subscription(name: object) -> str:
     """The name of a subscription, without its topic."""
     if not isinstance(name, str) or not 1 <= len(name) <= SUBSCRIPTION_NAME_CHARS_MAX:
         raise NameInvalid(
-            f"subscription name {name!r:.80} is not valid", f"use 1 to {SUBSCRIPTION_NAME_CHARS_MAX} characters"
+            f"subscription name {name!r:.80} must be a str of 1 to {SUBSCRIPTION_NAME_CHARS_MAX} characters"
         )
     if _NAME.fullmatch(name) is None or is_reserved(name):
         raise NameInvalid(
-            f"subscription name {name!r} is not valid",
+            f"subscription name {name!r} has characters that are not allowed, or is reserved",
             "use letters and digits, with . - _ between them; begin and end with a letter or digit",
         )
     return exact_text(name)

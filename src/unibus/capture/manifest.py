@@ -245,7 +245,7 @@ class Manifest:
     def _follows(self, first: int, last: int, tail: int) -> None:
         # The invariant that makes the manifest a cursor: no hole and no overlap, whatever the writer did.
         if first != self.last + 1 or last < first:
-            raise self._damaged(f"{first} to {last} does not follow {self.last}")
+            raise self._damaged(f"a line has events {first} to {last}, but event {self.last + 1} has to follow")
         self.last, self.tail = last, tail
 
     def _damaged(self, what: str) -> CaptureDamaged:
@@ -289,12 +289,12 @@ def _lines(data: bytes, path: str) -> tuple[list[Line], int]:
             # Bytes that are no text, with nothing effective after them, are what a power cut leaves in unsynced blocks.
             # Everything else was written by another program, or damaged.
             if _is_text(row) or any(_has_effect(_line(each, path)) for each in later):
-                raise _damaged(path, f"line {number + 1}")
+                raise _damaged(path, f"line {number + 1} cannot be decoded")
             return lines, whole
         lines.append(line)
         whole += len(row) + 1
     if not _is_torn(rows[-1]):
-        raise _damaged(path, f"{rows[-1][:60]!r} after its last line is no part of a record")
+        raise _damaged(path, f"{rows[-1][:60]!r} after its last line is not the beginning of a line")
     return lines, whole
 
 

@@ -118,7 +118,7 @@ class SegmentWriter:
     def write(self, table: pa.Table, bodies: pa.Table | None = None, last: int | None = None) -> Segment:
         """Seal rows that follow the existing ones. `last`: the end of the range, if it is after the last row."""
         if not table.num_rows:
-            raise UsageError("a segment has at least one row")
+            raise UsageError("the table has no rows, but a segment needs at least one", "write only tables with rows")
         first = self.last + 1
         last = table["seq"][-1].as_py() if last is None else last
         for rows in (table, bodies):
@@ -256,9 +256,11 @@ def _check_order(seqs: pa.ChunkedArray, first: int, last: int) -> None:
     """Readers find a row by the range of its segment, so a row out of order or out of range would be lost to them."""
     low, high = seqs[0].as_py(), seqs[-1].as_py()
     if low < first or last < high:
-        raise UsageError(f"rows {low} to {high} are outside of {first} to {last}", "sort rows by seq")
+        raise UsageError(
+            f"the rows have seq {low} to {high}, but the segment is for {first} to {last}", "sort rows by seq"
+        )
     if pc.any(pc.less_equal(seqs.slice(1), seqs.slice(0, len(seqs) - 1))).as_py():
-        raise UsageError(f"rows {low} to {high} are not in order", "sort rows by seq, without duplicates")
+        raise UsageError(f"the rows with seq {low} to {high} are not in order", "sort rows by seq, without duplicates")
 
 
 def _parquet(table: pa.Table, wanted: pa.Schema, few_values: tuple[str, ...]) -> bytes:
@@ -347,7 +349,7 @@ def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, file
         ) from error
     # The checksum is over the whole file and kept outside of it, in the manifest: a swapped file is found, too.
     if len(data) != written.bytes:
-        raise _wrong(written, "size", f"{len(data)} bytes, {written.bytes} were written")
+        raise _wrong(written, "size", f"it has {len(data)} bytes, but {written.bytes} were written")
     if zlib.crc32(data) != written.crc32:
         raise _wrong(written, "crc", "its checksum differs from the one in the manifest")
     try:
@@ -355,7 +357,9 @@ def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, file
     except (pa.ArrowException, OSError) as error:
         raise _wrong(written, "unreadable", str(error)) from error
     if file.metadata.num_rows != written.rows:
-        raise _wrong(written, "unreadable", f"{counted(file.metadata.num_rows, 'row')}, {written.rows:,} were written")
+        raise _wrong(
+            written, "unreadable", f"it has {counted(file.metadata.num_rows, 'row')}, but {written.rows:,} were written"
+        )
     for field in wanted:
         if not _fits(file.schema_arrow, field):
             raise _wrong(written, "schema", f"column {field.name!r} is missing or has another type than {field.type}")

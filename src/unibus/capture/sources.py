@@ -253,7 +253,8 @@ def open_source(where: str) -> EventSource:
         return CaptureSource(where)
     if not has_history(where):
         raise StoreUnavailable(
-            f"{where} cannot be read beside its owner", f"name a capture directory, or a store of {history_schemes()}"
+            f"{where} can only be read by the bus that owns it",
+            f"name a capture directory, or a store of {history_schemes()}",
         )
     return StoreSource(where)
 

@@ -99,7 +99,8 @@ class Shell(OnDemand):
         try:
             code = run()
         except typer.TyperException as error:
-            print_error(error.format_message(), _usage_hint(error))
+            # One line: typer lists the choices of an argument below each other.
+            print_error(" ".join(error.format_message().split()), _usage_hint(error))
             code = error.exit_code
         except typer.Abort as abort:
             # Ctrl-C at a prompt has the exit code of the signal; the answer "no" is an ordinary failure.
@@ -158,6 +159,7 @@ app = typer.Typer(
     help="One message bus for Python, from an import to a data centre.",
     epilog="Exit codes: 0 success, 1 failed, 2 usage, 3 nothing matched, 4 cannot connect, 5 unauthorised.",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},  # The contexts of all commands inherit it.
 )
 
 

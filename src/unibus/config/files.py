@@ -31,7 +31,8 @@ def found_file(folder: Path) -> str:
     found = [name for name in FILE_NAMES if (folder / name).is_file()]
     if len(found) > 1:
         raise ConfigInvalid(
-            f"the working folder has {' and '.join(found)}", "keep one of them, or name one: --config FILE"
+            f"the working folder has several configuration files: {' and '.join(found)}",
+            "keep one of them, or name one: --config FILE",
         )
     return str(folder / found[0]) if found else ""
 
@@ -48,7 +49,10 @@ def read_config_file(path: str) -> dict[str, FileValue]:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigInvalid(f"{path}, line {line} is not UTF-8", "save the file as UTF-8") from error
     if len(content) > _FILE_BYTES_MAX:
-        raise ConfigInvalid(f"{path} has more than {_FILE_BYTES_MAX} bytes", "a configuration file is short")
+        raise ConfigInvalid(
+            f"{path} has more than {_FILE_BYTES_MAX} bytes: too many for a configuration file",
+            "name another file: --config FILE",
+        )
     return _toml(path, text) if path.endswith(".toml") else _yaml(path, text)
 
 

@@ -40,7 +40,7 @@ def checked_value(each: "Field[Any]", given: object) -> object:
     value = _READERS[each.metadata["kind"]](each, given)
     choices = each.metadata["choices"]
     if choices and value not in choices:
-        raise _invalid(each, given, f"use one of {', '.join(choices)}")
+        raise _invalid(each, given, f"one of {', '.join(choices)}")
     return value
 
 
@@ -54,20 +54,20 @@ def shown_value(each: "Field[Any]", value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _invalid(each: "Field[Any]", given: object, hint: str) -> ConfigInvalid:
-    return ConfigInvalid(f"{each.name} is {given!r:.60}", hint)
+def _invalid(each: "Field[Any]", given: object, rule: str, hint: str = "") -> ConfigInvalid:
+    return ConfigInvalid(f"{each.name} must be {rule}, got {given!r:.60}", hint)
 
 
 def _text(each: "Field[Any]", given: object) -> str:
     if not isinstance(given, str) or "\0" in given:
-        raise _invalid(each, given, "use a text without NUL characters")
+        raise _invalid(each, given, "text without NUL characters")
     return given
 
 
 def _texts(each: "Field[Any]", given: object) -> tuple[str, ...]:
     listed = given.split(",") if isinstance(given, str) else given
     if not isinstance(listed, (list, tuple)) or not all(isinstance(item, str) for item in listed):
-        raise _invalid(each, given, "use a list of texts; in a variable or flag, separate them by commas")
+        raise _invalid(each, given, "a list of texts", "in a variable or flag, separate them by commas")
     return tuple([item.strip() for item in listed if item.strip()])
 
 
@@ -75,21 +75,21 @@ def _whole(each: "Field[Any]", given: object) -> int:
     number = _number(given)
     least = each.metadata["least"]
     if number is None or number != int(number) or number < least:
-        raise _invalid(each, given, f"use a whole number of {least:g} or more")
+        raise _invalid(each, given, f"a whole number of {least:g} or more")
     return int(number)
 
 
 def _port(each: "Field[Any]", given: object) -> int | None:
     """A port; None if it is switched off."""
-    hint = f"use a port from 0 (a free one) to {_PORT_MAX}"
+    rule = f"a number from 0 (a free port) to {_PORT_MAX}"
     if each.metadata["least"] < 0:
-        hint = f"{hint}, or {OFF}"
+        rule = f"{rule}, or {OFF}"
         # YAML reads a bare `off` as false.
         if given is None or given is False or (isinstance(given, str) and given.strip().lower() == OFF):
             return None
     number = _number(given)
     if number is None or number != int(number) or not 0 <= number <= _PORT_MAX:
-        raise _invalid(each, given, hint)
+        raise _invalid(each, given, rule)
     return int(number)
 
 
@@ -97,7 +97,7 @@ def _seconds(each: "Field[Any]", given: object) -> float:
     number = _number(given)
     least = each.metadata["least"]
     if number is None or not least <= number < 1e9:
-        raise _invalid(each, given, f"use a number of seconds, {least:g} or more")
+        raise _invalid(each, given, f"a number of seconds, {least:g} or more")
     return number
 
 
@@ -114,7 +114,7 @@ def _number(given: object) -> float | None:
 def _switch(each: "Field[Any]", given: object) -> bool:
     value = _WORDS.get(given.strip().lower()) if isinstance(given, str) else given
     if not isinstance(value, bool):
-        raise _invalid(each, given, "use true or false")
+        raise _invalid(each, given, "true or false")
     return value
 
 

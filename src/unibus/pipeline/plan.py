@@ -128,9 +128,13 @@ def end_of(source: EventSource, start: HistoryRange) -> int:
     """The last seq that can be read. LakeMismatch if it is not the history that was read before."""
     end = source.last()
     if end < start.up_to:
-        raise _mismatch(source, f"ends at {end}, and the lake has read {source.domain!r} up to {start.up_to}")
+        raise _mismatch(
+            source, f"ends at event {end}, but the lake has read {source.domain!r} up to event {start.up_to}"
+        )
     if end > start.up_to and start.tail and source.tail(start.up_to) not in (0, start.tail):
-        raise _mismatch(source, f"has another event {start.up_to} than the {source.domain!r} that the lake has read")
+        raise _mismatch(
+            source, f"has a different event {start.up_to} than the one that the lake has read for {source.domain!r}"
+        )
     return end
 
 

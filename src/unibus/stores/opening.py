@@ -100,7 +100,9 @@ class _Chosen:
         level = options.get("durability")
         self.durability = None if level is None else Durability.of(level)
         if self.durability is not None and self.durability > Durability.D2:
-            raise UsageError(f"{url} has D2 at best, not {self.durability.name}", "choose D0, D1 or D2")
+            raise UsageError(
+                f"{url} cannot have durability {self.durability.name}: D2 is the highest level", "choose D0, D1 or D2"
+            )
         history_age_s = _number(options, "history_age", HISTORY_AGE_S_DEFAULT)
         history_bytes = round(_number(options, "history_bytes", row.history_bytes))
         reserve_bytes = round(_number(options, "reserve_mb", RESERVE_MB_DEFAULT) * 1024 * 1024)
@@ -150,5 +152,5 @@ def _number(options: dict[str, str], name: str, default: float) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < 1e18:
-        raise ConfigInvalid(f"the store option {name} is {given!r}", "give a number of 0 or more")
+        raise ConfigInvalid(f"the store option {name} must be a number of 0 or more, got {given!r}")
     return number

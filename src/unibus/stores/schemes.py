@@ -4,6 +4,7 @@
     └─ scheme ──▶ row ─┬─ journal    what opening.py makes an EmbeddedStore with
                        ├─ reader     reads the store while another process owns it
                        ├─ history    follows the whole history while another process owns it
+                       ├─ inspection what `unibus check` and `unibus repair` read and write its files with
                        └─ kept_in, lock_beside, example, description
 
 Every other module asks this table, so a new embedded store is one row here and its own folder beside `sqlite/` and
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from unibus.clock import Clock, Timers
     from unibus.stores.seam.journal import Journal
     from unibus.stores.seam.store import Store
+    from unibus.stores.seam.store_files import SalvagedStore, StoreFiles
     from unibus.stores.seam.store_view import HistoryReader, StoreReader
 
 GROUP: Final = "unibus.stores"
@@ -60,9 +62,30 @@ class JournalSettings:
     reserve_bytes: int
 
 
+def read_in_place(path: str, work: str) -> str:
+    """The path itself: reading these files changes nothing, and creates nothing beside them."""
+    return path
+
+
+@dataclass(frozen=True)
+class InspectedFiles:
+    """How the files of a store are checked and repaired (seam/store_files.py).
+
+    `open` takes the path to read, the URL to report, and whether an owner may change the files meanwhile. `write`
+    writes a whole new store at a path where there is none. `copy` takes the path of the original and an empty folder,
+    and returns the path that a repair reads instead.
+    """
+
+    open: "Callable[[str, str, bool], StoreFiles]"
+    write: "Callable[[str, SalvagedStore], None]"
+    copy: Callable[[str, str], str] = read_in_place
+    beside_owner: bool = False  # A check needs no lock: what it reads is of one moment.
+
+
 @dataclass(frozen=True)
 class StoreScheme:
-    """One row. `reader` and `history` take a path; a store without them is read by its owner only."""
+    """One row. `reader` and `history` take a path; a store without them is read by its owner only. One without
+    `inspection` cannot be checked or repaired."""
 
     name: str
     example: str
@@ -73,6 +96,7 @@ class StoreScheme:
     lock_beside: Callable[[str], str] = str  # From its path to the file that has the owner's lock file beside it.
     reader: Reader | None = None
     history: History | None = None
+    inspection: InspectedFiles | None = None
     history_bytes: int = HISTORY_BYTES_DEFAULT
     snapshot_every: int | None = None  # None: as often as the engine does by itself.
     snapshot_bytes_max: int = SNAPSHOT_BYTES_MAX
@@ -115,6 +139,24 @@ def _sqlite_history(path: str) -> "HistoryReader":
     return SqliteHistory(path)
 
 
+def _sqlite_files(path: str, url: str, is_owned: bool) -> "StoreFiles":
+    from unibus.stores.sqlite.inspection import SqliteFiles
+
+    return SqliteFiles(path, url, is_owned)
+
+
+def _write_sqlite(path: str, store: "SalvagedStore") -> None:
+    from unibus.stores.sqlite.inspection import write_store
+
+    write_store(path, store)
+
+
+def _copy_sqlite(path: str, work: str) -> str:
+    from unibus.stores.sqlite.inspection import copy_store
+
+    return copy_store(path, work)
+
+
 def _json_journal(path: str, settings: JournalSettings) -> "Journal":
     from unibus.stores.files.reserve import Reserve
     from unibus.stores.jsonfile.folder import RESERVE
@@ -135,6 +177,18 @@ def _json_lock_beside(path: str) -> str:
     return f"{path.rstrip('/')}/{STATE}"
 
 
+def _json_files(path: str, url: str, is_owned: bool) -> "StoreFiles":
+    from unibus.stores.jsonfile.inspection import JsonFiles
+
+    return JsonFiles(path, url)
+
+
+def _write_json(path: str, store: "SalvagedStore") -> None:
+    from unibus.stores.jsonfile.inspection import write_store
+
+    write_store(path, store)
+
+
 MEMORY: Final = StoreScheme(
     "memory",
     "memory://",
@@ -151,6 +205,7 @@ SQLITE: Final = StoreScheme(
     kept_in="file",
     reader=_sqlite_reader,
     history=_sqlite_history,
+    inspection=InspectedFiles(_sqlite_files, _write_sqlite, copy=_copy_sqlite, beside_owner=True),
 )
 JSONFILE: Final = StoreScheme(
     "jsonfile",
@@ -159,6 +214,7 @@ JSONFILE: Final = StoreScheme(
     _json_journal,
     kept_in="folder",
     lock_beside=_json_lock_beside,
+    inspection=InspectedFiles(_json_files, _write_json),
     snapshot_every=JSON_EVERY_CHANGES,
     snapshot_bytes_max=JSON_SNAPSHOT_BYTES_MAX,
     rewrites=True,
@@ -181,6 +237,11 @@ def kept_in(scheme: str) -> str:
     """What a URL of this scheme names on this machine: "file", "folder", or "" where it names neither."""
     row = find_scheme(scheme)
     return "" if row is None else row.kept_in
+
+
+def inspected_schemes() -> list[StoreScheme]:
+    """The rows whose files can be checked and repaired."""
+    return [row for row in STORE_SCHEMES if row.inspection is not None]
 
 
 def is_store_scheme(scheme: str) -> bool:
@@ -280,7 +341,7 @@ def open_reader(url: str, now_ns: Callable[[], int] = time.time_ns) -> "StoreRea
     """Raises StoreUnavailable when the store cannot be read beside its owner. `now_ns` decides what is due."""
     row = _row_of(url)
     if row is None or row.reader is None:
-        raise StoreUnavailable(f"{url} cannot be read beside its owner", "open it as a bus instead")
+        raise StoreUnavailable(f"{url} can only be read by the bus that owns it", "open it as a bus instead")
     return row.reader(path_in(url, row), now_ns)
 
 
@@ -289,7 +350,7 @@ def open_history(url: str) -> "HistoryReader":
     row = _row_of(url)
     if row is None or row.history is None:
         raise StoreUnavailable(
-            f"{url} cannot be read beside its owner", f"history can be followed in {history_schemes()} stores"
+            f"{url} can only be read by the bus that owns it", f"history can be followed in {history_schemes()} stores"
         )
     return row.history(path_in(url, row))
 

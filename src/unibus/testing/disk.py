@@ -284,7 +284,7 @@ class Disk:
 
     def __init__(self, seed: int | str, *, sector: int = 512, lying_sync: bool = False) -> None:
         if sector not in SECTOR_SIZES:
-            raise UsageError(f"a sector of {sector!r} bytes", f"one of {SECTOR_SIZES}")
+            raise UsageError(f"sector must be one of {SECTOR_SIZES}, got {sector!r}")
         self.sector = sector
         self.lying_sync = lying_sync
         """Whether a sync succeeds and makes nothing durable: a test of durability must fail then."""
@@ -341,7 +341,7 @@ class Disk:
         """Make the `call`-th call from now of the fault's kind fail; with `lasting`, also each one after it."""
         fault = Fault(fault)
         if fault is Fault.POWER:
-            raise UsageError("the power is cut by a step, not by a fault", "cut_at")
+            raise UsageError("Fault.POWER cannot be planned by a call: a step cuts the power", "use cut_at()")
         with self.guard:
             self._plans.append(DiskPlan(fault, self._count(CALLS.get(fault, fault)) + positive(call), lasting))
             self.armed = True
@@ -434,7 +434,7 @@ class Disk:
         with self.guard:
             file = self.names.found(name)
             if file is None:
-                raise UsageError(f"no file {name!r} on this disk", f"there are {self.files()}")
+                raise UsageError(f"there is no file {name!r} on this disk", f"its files are {self.files()}")
             return bytes(file.content)
 
     def put(self, name: str, content: bytes | bytearray) -> None:
@@ -450,7 +450,7 @@ class Disk:
         """Flip one bit of a file."""
         content = bytearray(self.content(name))
         if not 0 <= offset < len(content):
-            raise UsageError(f"byte {offset} of {name!r}, which has {len(content)}", "an offset inside of the file")
+            raise UsageError(f"offset {offset} is outside of {name!r}, which has {len(content)} bytes")
         content[offset] ^= 1 << bit
         self.put(name, content)
 
@@ -475,5 +475,5 @@ class Disk:
 
 def positive(number: int) -> int:
     if number < 1:
-        raise UsageError(f"call {number!r} from now", "the next one is 1")
+        raise UsageError(f"the number of a call must be 1 or more, got {number!r}", "the next call is 1")
     return number

@@ -51,7 +51,7 @@ class FaultStore:
         if verb not in VERBS:
             raise UsageError(f"{verb!r} cannot fail with an unknown outcome", f"use one of {', '.join(VERBS)}")
         if call < 1:
-            raise UsageError(f"call {call!r} from now is not a future call", "the next one is 1")
+            raise UsageError(f"call must be 1 or more, got {call!r}", "the next call is 1")
         with self._lock:
             self._plans[verb, self.calls[verb] + call] = taking_effect
 

@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
-from unibus.bus.api.message_bus import MessageBus, on_a_loop
+from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.pubsub.backpressure import on_a_loop
 from unibus.clock import Clock
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import HeaderValue, MessageProperties

@@ -278,7 +278,7 @@ def test_what_is_invalid(client: ServiceBusAdministrationClient) -> None:
         client.create_queue("q", lock_duration=dt.timedelta(minutes=6))
     with pytest.raises(HttpResponseError, match="MaxDeliveryCount"):
         client.create_queue("q", max_delivery_count=0)
-    with pytest.raises(HttpResponseError, match="is not valid"):
+    with pytest.raises(HttpResponseError, match="characters that are not allowed"):
         client.create_queue("no good")
     with pytest.raises(HttpResponseError, match="which the server reserves"):
         client.create_queue("metrics/x")

@@ -1,4 +1,4 @@
-"""From rounds to figures: which round counts, growth is told against the smallest backlog."""
+"""From rounds to figures: which round counts, growth is relative to the smallest backlog."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the benchmark of filters measures is what it says: three take the message, the others do not, growth is told."""
+"""What the benchmark of filters measures is what it says: three match the message, the others do not."""
 
 import pytest
 

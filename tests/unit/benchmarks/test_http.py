@@ -1,4 +1,4 @@
-"""What the HTTP benchmark measures was really done, and its figures say what it was told against."""
+"""What the HTTP benchmark measures was really done, and its figures name what they are compared with."""
 
 import http.client
 import json

@@ -105,7 +105,7 @@ def test_freshness_is_told_in_shares() -> None:
 
 
 class OldLake:
-    """Three batches that came while somebody looked."""
+    """Three batches that arrived while the watch was running."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -121,6 +121,6 @@ class OldLake:
 
 def test_a_message_is_visible_with_the_first_batch_that_has_it() -> None:
     with freshness.Watch(OldLake()) as watch:  # type: ignore[arg-type]
-        capture.wait_until(lambda: watch.reached() == 30, None, "nobody looked")
+        capture.wait_until(lambda: watch.reached() == 30, None, "the watch did not run")
     first, second, third = (at for _up_to, at in watch.batches)
     assert [watch.visible_at(seq) for seq in (1, 10, 11, 30)] == [first, first, second, third]

@@ -110,7 +110,7 @@ class Parent:
         self.session = self.bus.accept_session("sessions", "s", 0)
         self.dead = self.bus.dead_letter_queue()
         self.memory = open_store("memory://", SYSTEM_CLOCK, ThreadTimers(SYSTEM_CLOCK, print))
-        # Answers that nobody has asked for yet: one is being collected, one is long decided.
+        # Results that are not read yet: one is in progress, one is already decided.
         self.late = self.bus._runtime.queues().send("q", 3, {})
 
     def hear(self, body: object) -> None:

@@ -18,7 +18,7 @@ SECOND = 1_000_000_000
 
 
 class HandClock:
-    """Wall and monotonic time that only move when told to."""
+    """Wall and monotonic time that only the test moves."""
 
     def __init__(self) -> None:
         self.wall = 1_700_000_000 * SECOND
@@ -67,7 +67,7 @@ class HandTimers:
             assert self._changed.wait_for(lambda: len(self._due) >= count, GUARD_S), "no timer was set"
 
     def wait_for(self, delay_s: float) -> None:
-        """Until a call was put off by so much: whoever puts it off may do so in a thread of its own."""
+        """Until a call was put off by so much: the code that delays it may run in a thread of its own."""
         delay_ns = round(delay_s * 1e9)
         with self._changed:
             assert self._changed.wait_for(lambda: delay_ns in self.delays_ns, GUARD_S), "no such timer was set"
@@ -122,7 +122,7 @@ class Gate:
     def __call__(self, message: Message) -> None:
         self.messages.append(message)
         self._entries.release()
-        assert self._open.wait(GUARD_S), "nobody opened the gate"
+        assert self._open.wait(GUARD_S), "the gate was not opened"
 
     def wait_entered(self, times: int = 1) -> None:
         for _ in range(times):

@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,23 @@ class Rig:
         if self._face is SyncMessageBus:
             return action()
         return asyncio.run_coroutine_threadsafe(_answer(action), self._loop).result(GUARD_S)
+
+    def in_turn(self, *actions: Callable[[Any], Any]) -> list[Any]:
+        """The answers of several actions; each gets the answer before it. One way to the loop and back for all."""
+
+        def sync() -> list[Any]:
+            answers: list[Any] = []
+            for action in actions:
+                answers.append(action(answers[-1] if answers else None))
+            return answers
+
+        async def in_loop() -> list[Any]:
+            answers: list[Any] = []
+            for action in actions:
+                answers.append(await _answer(partial(action, answers[-1] if answers else None)))
+            return answers
+
+        return list(self.do(sync if self._face is SyncMessageBus else in_loop))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         verb = getattr(self.bus, name)

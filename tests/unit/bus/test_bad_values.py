@@ -36,7 +36,7 @@ DEAD = "q/$DeadLetterQueue"
 
 
 class Text(str):
-    """Text of somebody's own kind, such as templates and data frames have."""
+    """A subclass of str, such as templates and data frames have."""
 
 
 # What can be wrong with a text. Half a pair and what is no text can be kept by no store, so they have to be refused.
@@ -113,7 +113,7 @@ def text(name: str, act: Callable[[Rig, Any, Any], object], prepare: Callable[[R
 
 
 def settled(name: str, act: Callable[[Any, Any], object]) -> Cell:
-    """Something that is done with a message in somebody's hands."""
+    """An operation on a message that is in flight."""
     return text(name, lambda rig, message, value: rig.do(lambda: act(message, value)), locked)
 
 
@@ -450,10 +450,11 @@ class StoreRig(Rig):
         """What changes with every change to the store, as decided: when it is written is the committer's affair."""
         store = self.bus._runtime.queues().store
         assert isinstance(store, EmbeddedStore)
-        return self.entities(), store._state.seq, self.cursor("r")
+        entities, cursor = self.in_turn(lambda _: self.bus.entities(), lambda _: self.bus.cursor("r"))
+        return entities, store._state.seq, cursor
 
     def picture(self) -> object:
-        """Everything that can be seen of the store, but for when somebody looked at it."""
+        """Everything that can be seen of the store, except the times of the last access."""
         infos = self.entities()
         waiting = {info.name: self._seen(info.name) for info in infos if info.kind != "topic"}
         return infos, waiting, self.events_after(0, 100_000), self.cursor("r")
@@ -474,10 +475,12 @@ class StoreRig(Rig):
 
     def goes_on(self) -> None:
         """The bus takes, gives and ends a message. This one is gone again after that."""
-        self.send("well", "well")
-        message = self.one("well")
+        _, (message,), _ = self.in_turn(
+            lambda _: self.bus.send("well", "well"),
+            lambda _: self.bus.receive_batch("well", 1, GUARD_S),
+            lambda received: received[0].complete(),
+        )
         assert message.body == "well"
-        self.do(message.complete)
 
 
 def properties_of(message: Message) -> object:

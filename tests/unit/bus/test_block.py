@@ -1,4 +1,4 @@
-"""The third policy: publishers wait for room, and whatever makes room wakes them."""
+"""The policy `block`: publishers wait until the channel has a free place, and whatever frees one wakes them."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ from unibus.errors import BusClosed, PublishError, QueueFull
 
 
 def waiting_publisher(bus: SyncMessageBus, body: object = "waiting") -> Publisher:
-    """Started on a full channel. Being told of room is asked for before waiting, so room made at any time must do."""
+    """Started on a full channel. It registers for a wake-up before it waits, so a place freed at any time counts."""
     return Publisher(lambda: bus.publish("c", body))
 
 
@@ -44,7 +44,7 @@ def test_a_publisher_waits_until_one_is_popped_by_hand(sync_bus: SyncMessageBus)
 
 
 def test_a_first_subscriber_frees_a_waiting_publisher(sync_bus: SyncMessageBus) -> None:
-    # What was kept moves to the subscriber's queue and is handled there: that is room too.
+    # What was kept moves to the subscriber's queue and is handled there: that frees a place too.
     for _ in range(20):
         bus = SyncMessageBus()
         bus.create_channel("c", max_queue_size=1, drop_policy="block")
@@ -125,7 +125,7 @@ def test_many_wait_for_room_for_all(sync_bus: SyncMessageBus) -> None:
 
 
 def test_many_wait_for_room_beside_a_filter_and_arrive_once(sync_bus: SyncMessageBus) -> None:
-    # Exactly once, also when the first try found room for a part of them.
+    # Exactly once, also when the first try found free places for a part of them.
     sync_bus.create_channel("c", max_queue_size=2, drop_policy="block")
     gate = Gate()
     sync_bus.subscribe("c", gate, filter=lambda message: True)
@@ -157,7 +157,7 @@ def test_many_blocked_publishers_all_get_through_exactly_once(sync_bus: SyncMess
 
 
 def test_waiting_leaves_nothing_behind(sync_bus: SyncMessageBus) -> None:
-    # Whoever was told of room, or gave up, must not be remembered for ever.
+    # A publisher that was woken, or gave up, must not be kept for ever.
     sync_bus.create_channel("c", max_queue_size=1, drop_policy="block", block_timeout=0.0001)
     sync_bus.publish("c", 1)
     gc.collect()
@@ -254,7 +254,7 @@ def test_a_blocked_handler_that_publishes_does_not_stop_the_one_that_would_free_
 
 
 def test_a_subscriber_and_a_waiting_publisher_do_not_hold_each_other_up(sync_bus: SyncMessageBus) -> None:
-    # Whoever waits for room must hold nothing that the one who makes room needs.
+    # A blocked publisher must hold no lock that the code that frees a place needs.
     for number in range(50):
         name = f"c{number}"
         sync_bus.create_channel(name, max_queue_size=1, drop_policy="block")

@@ -1,4 +1,4 @@
-"""Many publishers that wait for room: in order, one wake-up for each free place, and no wake-up is lost."""
+"""Many blocked publishers: in order, one wake-up for each free place, and no wake-up is lost."""
 
 import asyncio
 import threading

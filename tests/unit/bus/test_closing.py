@@ -79,7 +79,7 @@ def fill(bus: MessageBus | SyncMessageBus) -> None:
 
 
 def assert_released(path: Path) -> None:
-    """The file belongs to nobody, and has what was acknowledged."""
+    """The file has no owner any more, and has what was acknowledged."""
     with SyncMessageBus(persistence_path=path) as again:
         assert [message.body for message in again.peek("q", 10)] == BODIES
 
@@ -90,7 +90,7 @@ def wait_for_callers(bus: MessageBus | SyncMessageBus, count: int) -> None:
         if len(bus._runtime.shutdown.closing.callers) >= count:
             return
         threading.Event().wait(0.005)
-    raise AssertionError("nobody waits in close()")
+    raise AssertionError("no thread waits in close()")
 
 
 # Cut short
@@ -251,7 +251,7 @@ def test_a_caller_takes_over_from_one_that_was_interrupted_at_work(monkeypatch: 
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_none_of_ours)
-    monkeypatch.setattr(closing, "LOOK_S", GUARD_S * 6)  # It is told, and does not find out by itself.
+    monkeypatch.setattr(closing, "LOOK_S", GUARD_S * 6)  # It is notified, and does not have to poll.
     bus._runtime.shutdown.closing._steps[2] = ClosingStep("this", interrupted_once)
     first, second = (threading.Thread(target=close, name=name, daemon=True) for name in ("first", "second"))
     first.start()
@@ -544,7 +544,7 @@ def test_a_timer_that_is_running_is_waited_for() -> None:
     def act() -> None:
         entered.set()
         event_wait(go_on)
-        threading.Event().wait(0.02)  # Time for whoever does not wait.
+        threading.Event().wait(0.02)  # Time for a call that does not wait.
         log.append("acted")
 
     def stop(run: Callable[[], None]) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Persistent channels: each group gets every message, keeps its place, and begins where it is told to."""
+"""Persistent channels: each group gets every message, keeps its position, and begins where `start` says."""
 
 import asyncio
 import threading
@@ -422,7 +422,7 @@ def test_on_a_durable_url_every_channel_is_unless_it_says_no(url_rig: Rig) -> No
     url_rig.subscribe("plain", plain)
     assert plain.wait(1) == [1]
     late = Collector()
-    url_rig.subscribe("made", late, group="late")  # Nobody created it: a new group begins now.
+    url_rig.subscribe("made", late, group="late")  # It was not created before: a new group begins now.
     url_rig.publish("made", 3)
     assert late.wait(1) == [3]
 

@@ -328,7 +328,7 @@ def test_a_plan_shows_no_keys() -> None:
         ({"UserConfg": {}}, "line 1: the file has an unknown name 'UserConfg' (did you mean 'UserConfig'?)"),
         (
             {"queues": ["q"]},
-            "queues is a list, not an object: ['q'] (use a JSON object: {\"NAME\": {…}, …})",
+            "queues must be a JSON object, got ['q'] (write {\"NAME\": {…}, …})",
         ),
     ],
 )

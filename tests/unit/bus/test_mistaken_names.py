@@ -68,12 +68,13 @@ def test_a_missing_entity_names_what_was_meant(bus: SyncMessageBus, call: Call, 
     [
         (
             lambda bus: bus.receive_batch("events", timeout=0),
-            "'events' is a topic (receive from one of its subscriptions: 'events/Subscriptions/high', "
-            "'events/Subscriptions/low')",
+            "messages cannot be received from 'events': it is a topic (receive from one of its subscriptions: "
+            "'events/Subscriptions/high', 'events/Subscriptions/low')",
         ),
         (
             lambda bus: bus.receive_batch("empty", timeout=0),
-            "'empty' is a topic (it has no subscription: create_subscription('empty', …) creates one)",
+            "messages cannot be received from 'empty': it is a topic (it has no subscription: "
+            "create_subscription('empty', …) creates one)",
         ),
         (
             lambda bus: bus.send("events/Subscriptions/high", 1),

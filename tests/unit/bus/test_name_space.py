@@ -100,7 +100,7 @@ def test_a_queue_cannot_be_subscribed_to(kind: str, made_by: str, tmp_path: Path
             "receive": lambda: bus.receive_batch("q", timeout=0),
         }
         calls[made_by]()
-        with pytest.raises(EntityExists, match="'q' is a queue"):
+        with pytest.raises(EntityExists, match=r"'q' .*is a queue"):
             bus.subscribe("q", Collector(), group="g")
         with pytest.raises(EntityExists):
             bus.create_channel("q")

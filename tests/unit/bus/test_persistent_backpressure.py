@@ -401,7 +401,7 @@ def test_pop_takes_the_next_for_good(file_rig: Rig) -> None:
 def test_what_is_kept_for_the_first_group_is_not_popped_past_it(rig: Rig) -> None:
     rig.create_channel("c", persistent=True)
     rig.publish("c", 1)
-    with pytest.raises(UsageError, match="has no group"):
+    with pytest.raises(UsageError, match="no consumer group"):
         rig.bus.pop("c")
     rig.create_subscription("c", "g")
     assert rig.bus.pop("c").body == 1
@@ -439,7 +439,7 @@ def test_what_is_not_written_is_not_heard(tmp_path: Path, dispatch: str) -> None
     journal.free.clear()
     publisher = Publisher(lambda: bus.publish("c", "slow"))
     assert journal.entered.wait(GUARD_S)
-    assert not bus.drain(0.01)  # Somebody has not heard it yet, and it is not lost.
+    assert not bus.drain(0.01)  # One group has not received it yet, and it is not lost.
     assert live.bodies == ["written"]
     journal.free.set()
     publisher.join()
@@ -516,7 +516,7 @@ async def test_nobody_has_to_await_a_publish_for_it_to_be_heard(queue_bus: Messa
 
 
 def test_a_publisher_in_line_waits_through_a_full_disk(file_rig: Rig) -> None:
-    """Room on the channel is no use while there is none on the disk; the publisher is not refused for that."""
+    """Free places on the channel are of no use while the disk is full; the publisher is not rejected for that."""
     full(file_rig, drop_policy="block")
     publisher = stand_in_line(file_rig, "later")
     reserve = file_rig.bus._runtime.queues().store._journal.reserve

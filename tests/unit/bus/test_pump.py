@@ -104,7 +104,7 @@ def test_a_retry_waits_for_its_delay(hand_rig: Rig, hand_clock: HandClock, hand_
 
 
 def test_a_retry_that_never_comes_keeps_nobody_waiting(channel_rig: Rig) -> None:
-    # It expires before it is due; the next one is taken by somebody else.
+    # It expires before it is due; the next one is received by another receiver.
     channel_rig.subscribe("c", Flaky(2), group="g", retry_attempts=5, retry_delay=0.05)
     channel_rig.publish("c", 1, ttl=0.04)
     assert channel_rig.drain(GUARD_S)
@@ -455,7 +455,7 @@ def test_messages_that_expire_while_they_wait_here_block_nobody(
 
 
 class ImpatientStore:
-    """A store that calls whoever watches at once, in vain, before it says how to stop. The contract allows that."""
+    """A store that calls its watcher at once, in vain, before it returns how to stop. The contract allows that."""
 
     def __init__(self, store: EmbeddedStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""SQL on both faces: the loop goes on, whoever is cancelled ends his query, and a closed bus says so."""
+"""SQL on both kinds of bus: the event loop keeps running, cancelling ends the query, and a closed bus raises."""
 
 import asyncio
 import threading

@@ -290,7 +290,7 @@ async def test_a_message_is_not_lost_on_a_cancelled_one_of_several(queue_bus: Me
         await sent
         done, waiting = await asyncio.wait(tasks[1:], timeout=GUARD_S, return_when=asyncio.FIRST_COMPLETED)
         if not done:
-            assert not tasks[0].cancelled(), "nobody got it"
+            assert not tasks[0].cancelled(), "no receiver got it"
         for task in waiting:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Locks that are kept while somebody works: one timer, one batch, and word of those that are lost."""
+"""Lock renewal while a message is processed: one timer, one batch, and a report of lost locks."""
 
 import asyncio
 import threading
@@ -55,7 +55,7 @@ def test_nothing_is_renewed_after_the_work(
     rig.send_many("q", [1, 2])
     with rig.one("q"):
         pass
-    rig.one("q")  # Outside of a block nobody keeps it.
+    rig.one("q")  # Outside of a block its lock is not renewed.
     _, seen = rig.bus.events_after(0)
     for _ in range(4):
         hand_clock.advance(30)

@@ -13,7 +13,7 @@ from unibus.errors import QueueFull
 
 
 class Failing:
-    """Fails for as long as it is told to."""
+    """Fails until the test lets it succeed."""
 
     def __init__(self) -> None:
         self.fails = True

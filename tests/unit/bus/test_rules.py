@@ -1,4 +1,4 @@
-"""Rules through the bus: each message is judged by one version of them, and they outlive whoever made them.
+"""Rules through the bus: each message is evaluated by one version of them, and they outlive the bus that created them.
 
 The two rules of a version divide all messages between them, and another version divides them the other way round. So a
 message that is judged by one version has one copy; a mix of two versions gives it two copies, or none.
@@ -175,7 +175,7 @@ async def test_a_mix_of_versions_would_be_found(bus: MessageBus) -> None:
     assert audit({result.id: (9, 2, 2)}, [last]) != []
 
 
-# Rules outlive whoever made them
+# Rules outlive the bus that created them
 
 RULES = [
     Rule("red", SqlFilter("color = @color", {"color": "red"})),

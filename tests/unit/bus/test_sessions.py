@@ -1,4 +1,4 @@
-"""Sessions that are wanted by several, and sessions whose lock is lost while somebody works in them."""
+"""Sessions that several receivers want, and sessions whose lock is lost while a receiver uses them."""
 
 import asyncio
 import threading
@@ -51,7 +51,7 @@ class Thread:
         return not self._done.is_set()
 
 
-# Waiting for a session that somebody holds
+# Waiting for a session that another receiver has locked
 
 
 @pytest.mark.parametrize("messages", [0, 1], ids=["empty", "with messages"])
@@ -142,7 +142,7 @@ async def counting(store_path: Path | None) -> AsyncIterator[tuple[MessageBus, F
 
 
 async def test_two_who_wait_do_not_wake_each_other(counting: tuple[MessageBus, FaultStore]) -> None:
-    # The session has messages, so somebody who is woken in vain must not pass the wake-up on: it would come back.
+    # The session has messages, so a receiver that is woken in vain must not pass the wake-up on: it would get it again.
     bus, store = counting
     await bus.create_queue("q", requires_session=True)
     holder = await bus.accept_session("q", "a", timeout=0)

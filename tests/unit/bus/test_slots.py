@@ -232,7 +232,7 @@ async def test_consumers_that_have_left_are_forgotten_by_their_loop() -> None:
 
 @contextmanager
 def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop that runs only when it is told to, and may be closed by the test."""
+    """A loop that runs only when the test runs it, and may be closed by the test."""
     loop = asyncio.new_event_loop()
     yield loop
     if not loop.is_closed():
@@ -466,7 +466,7 @@ def test_a_slot_made_ready_while_the_pool_stops_is_given_up(sync_bus: SyncMessag
 
 
 def test_starting_a_closed_bus_wakes_nobody() -> None:
-    # Its own loop has ended, and what could not be delivered waits for nobody.
+    # Its own loop has ended, and what could not be delivered does not wait for it.
     bus = SyncMessageBus()
     entered = threading.Event()
 

@@ -264,6 +264,20 @@ def test_a_thread_waits_for_room_inside_of_its_span(seen: Seen) -> None:
     assert [span.status.status_code for span in seen.all("publish orders", 2)] == [StatusCode.UNSET, StatusCode.ERROR]
 
 
+async def test_a_publish_that_cannot_wait_on_an_implicit_channel_is_an_error_span(seen: Seen) -> None:
+    async with instrument(MessageBus(), seen.provider) as bus:
+        bus.subscribe("orders", lambda message: None)
+        assert await bus.stop()
+        await bus.publish_many("orders", range(1_000))
+        for publish in (bus.publish_from_sync, bus.publish):
+            with pytest.raises(QueueFull):
+                await asyncio.to_thread(publish, "orders", 1)
+        with pytest.raises(QueueFull):
+            await bus.publish("orders", 1)
+    spans = seen.all("publish orders", 4)
+    assert [span.status.status_code for span in spans] == [StatusCode.UNSET] + [StatusCode.ERROR] * 3
+
+
 def test_publish_from_sync_is_traced(seen: Seen) -> None:
     bus = instrument(MessageBus(), seen.provider)
     message = bus.publish_from_sync("orders", 1)

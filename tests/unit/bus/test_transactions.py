@@ -454,7 +454,7 @@ async def test_cancelled_while_committing_what_depends_on_it_follows(tmp_path: P
             await asyncio.gather(task, return_exceptions=True)
             taken = len(await bus.receive_batch("q", 9, timeout=0))
             stored += taken
-            # Others may take the message before the thread that wrote it has told whoever waits for that.
+            # Others may receive the message before the thread that wrote it has notified the waiting caller.
             for _ in range(10_000):
                 if opened.state != "committing":
                     break

@@ -64,7 +64,7 @@ def test_what_is_kept_is_remembered(filled: Path, shell: Any) -> None:  # noqa: 
     said = ("--redact", "orders=fields:card", "--bodies-keep", "7d", "--keep", "400d")
     shell.records("capture", "bus.db", "cap", "--once", *said)
     shell.records("capture", "bus.db", "cap", "--once", "--keep", "none")
-    [status] = shell.records("capture", "--status", "cap", "bus.db")
+    [status] = shell.records("capture", "--status", "bus.db", "cap")
     assert (status["keep_s"], status["bodies_keep_s"], status["redact"]) == (None, 604_800.0, ["orders=fields:card"])
     assert {row["body"] for row in bodies(filled / "cap")} == {f'{{"n":{n},"card":"***"}}'.encode() for n in range(10)}
     shell.records("capture", "bus.db", "cap", "--once", "--redact", "none", "--no-bodies")
@@ -82,14 +82,14 @@ def test_status_and_compacting(filled: Path, shell: Any) -> None:  # noqa: F811
     assert (record["before"], record["after"]) == (status["segments"], 1)
     with MessageBus("bus.db") as bus:
         bus.send("orders", 1)
-    [status] = shell.records("capture", "--status", "cap", "bus.db")
+    [status] = shell.records("capture", "--status", "bus.db", "cap")
     assert (status["segments"], status["lag_events"]) == (1, 1)
     assert status["lag_s"] > 0
 
 
 def test_a_person_reads_the_status(filled: Path, shell: Any, terminal: Any) -> None:  # noqa: F811
     shell.records("capture", "bus.db", "cap", "--once", "--redact", "orders=drop")
-    shown = terminal("capture", "--status", "cap", "bus.db")
+    shown = terminal("capture", "--status", "bus.db", "cap")
     assert shown.read_all() == 0
     for text in ("not running", "19 in 1 segment,", "1 to 19", "lag  none", "events for ever", "orders=drop"):
         assert text in shown.output
@@ -104,13 +104,15 @@ def test_a_person_reads_the_status(filled: Path, shell: Any, terminal: Any) -> N
         (("capture",), 2, "no store is given"),
         (("capture", "nothing.db"), 4, "file nothing.db does not exist"),
         (("capture", "memory://"), 2, "keeps messages in memory only"),
-        (("capture", "jsonfile:///.", "--once"), 4, "cannot be read beside its owner"),
+        (("capture", "jsonfile:///.", "--once"), 4, "can only be read by the bus that owns it"),
         (("capture", "bus.db", "s3://bucket/history", "--once"), 2, "s3:// is not supported"),
         (("capture", "--status", "s3://bucket/history"), 2, "s3:// is not supported"),
         (("capture", "--compact", "abfss://a@b/history"), 2, "abfss:// is not supported"),
         (("capture", "--status", "nowhere"), 4, "no capture directory"),
         (("capture", "--compact", "nowhere"), 4, "no capture directory"),
-        (("capture", "--status", "bus.db"), 4, "bus.db is a file, not a capture directory"),
+        (("capture", "--status", "bus.db"), 4, "no capture directory"),
+        (("capture", "--status", "cap", "bus.db"), 2, "the store comes first"),
+        (("capture", "--compact", "bus.db", "cap"), 2, "--compact takes one argument"),
         (("capture", "--compact", "bus.db"), 4, "bus.db is a file, not a capture directory"),
         (("capture", "nothing.db"), 4, "`unibus capture URL [DIR]` or UNIBUS_URL names another store"),
         (("capture", "memory://"), 2, "name a file: unibus capture bus.db"),

@@ -177,7 +177,7 @@ def test_lines_that_do_not_follow_are_damage(folder: str, line: Segment | Gap) -
     writer(folder).append(segment(1, 5))
     path = Path(folder) / LINES
     path.write_bytes(path.read_bytes() + msgspec.json.encode(line) + b"\n")
-    with pytest.raises(CaptureDamaged, match="does not follow 5"):
+    with pytest.raises(CaptureDamaged, match="event 6 has to follow"):
         Manifest.load(folder)
 
 

@@ -131,7 +131,7 @@ def test_other_places_are_named(tmp_path: Path) -> None:
         open_source(str(tmp_path / "nowhere"))
     with pytest.raises(StoreUnavailable, match="holds no capture"):
         open_sources(str(tmp_path))
-    with pytest.raises(StoreUnavailable, match="beside its owner"):
+    with pytest.raises(StoreUnavailable, match="only be read by the bus that owns it"):
         open_source("jsonfile:///x")
     with pytest.raises(StoreUnavailable, match="cannot open"):
         open_source(f"sqlite:///{tmp_path}/nothing.db")

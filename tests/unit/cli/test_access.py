@@ -101,7 +101,7 @@ def test_a_rule_that_is_removed_opens_nothing(shell: Any) -> None:
         (("add", "x", "--rights", "Read"), "there is no right 'Read'"),
         (("add", "x", "--rights", ""), "rights of a rule are empty"),
         (("add", "x", "--rights", "Manage"), "Manage was given without Send and Listen"),
-        (("add", "a b", "--rights", "Send"), "the name of an authorization rule is invalid"),
+        (("add", "a b", "--rights", "Send"), "the name of an authorization rule is too long, or has characters"),
         (("add", "x", "--rights", "Send", "--entity", "nowhere"), "there is no queue or topic 'nowhere'"),
         (("add", "x", "--rights", "Send", "--entity", "$namespace"), "there is no queue or topic"),
         (("rotate", "missing"), "the namespace has no rule 'missing'"),

@@ -36,7 +36,7 @@ def test_letters_are_listed_as_lines(shell: Any) -> None:
     first = records[0]
     assert (first["entity"], first["source"], first["reason"]) == ("orders/$DeadLetterQueue", "orders", "Broken")
     assert (first["description"], first["attempts"], first["recoveries"]) == ("bent\nat the corner", 1, 0)
-    assert [each["id"] for each in shell.records("dlq", "ls", "--count", "1")] == ids[:1]
+    assert [each["id"] for each in shell.records("dlq", "ls", "--limit", "1")] == ids[:1]
     assert [each["id"] for each in shell.records("dlq", "ls", "--queue", "bill*")] == ids[2:]
     assert [each["id"] for each in shell.records("dlq", "ls", "--id", ids[1], "--id", ids[2])] == ids[1:]
 
@@ -226,7 +226,7 @@ def test_rules_that_are_none_are_refused(shell: Any) -> None:
 
 def test_a_terminal_gets_tables(shell: Any, terminal: Any) -> None:
     ids = dead_letter("orders", 2)
-    listing = terminal("dlq", "ls", "--count", "1")
+    listing = terminal("dlq", "ls", "--limit", "1")
     assert listing.read_all() == 0, listing.output
     assert ids[0] in listing.output
     assert "and 1 more" in listing.output

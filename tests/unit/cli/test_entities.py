@@ -1,16 +1,13 @@
 """`unibus entities` lists the entities of a store: a table that fits 80 columns, or JSON Lines."""
 
-import io
 from contextlib import closing
 from typing import Any
 
 import apsw
 import pytest
-from rich.console import Console
 
 from tests.unit.cli.owners import owner_of
-from unibus.cli.entities.entities import age, size, table
-from unibus.stores.seam.store import EntityInfo
+from unibus.cli.entities.entities import age, size
 from unibus.sync import MessageBus
 
 
@@ -76,18 +73,17 @@ def test_an_empty_store_is_no_failure(shell: Any, terminal: Any) -> None:
     assert "no queues yet" in looking.output
 
 
-def test_a_long_name_is_folded_and_never_cut() -> None:
-    name = "a-rather-long.name[bold]of.a.queue/that/somebody/chose"
-    counts = {"active": 1_234_567, "dead": 99_999}
-    info = EntityInfo(name, "subscription", {}, **counts, size_bytes=10**9, oldest_ns=1)
-    console = Console(file=io.StringIO(), width=80)
-    console.print(table([info], 10**18))
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    width = lines[0].index(" kind")
-    assert "".join(line[:width].strip() for line in lines[2:]) == name
-    assert "1,234,567" in lines[2]
+def test_a_long_name_is_shortened_in_the_middle(shell: Any, terminal: Any) -> None:
+    with MessageBus("unibus.db") as bus:
+        bus.create_topic("orders-of-the-northern-region")
+        bus.create_subscription("orders-of-the-northern-region", "high")
+        bus.send("orders-of-the-northern-region", 1)
+    for columns, name in ((80, "orders-of…criptions/high"), (120, "orders-of-the-northern-region/Subscriptions/high")):
+        looking = terminal("entities", columns=columns)
+        assert looking.read_all() == 0, looking.output
+        lines = [line for line in looking.output.splitlines() if "subscription " in line]
+        assert [line.split()[:4] for line in lines] == [[name, "subscription", "1", "0"]]
+    assert [each["name"] for each in shell.records("entities")][1] == name  # A pipe gets the whole name.
 
 
 @pytest.mark.parametrize(

@@ -152,9 +152,9 @@ def test_what_an_action_does(shell: Any) -> None:
 
 def test_no_answer_is_neither_yes_nor_no(shell: Any) -> None:
     result = shell("filter", "test", "10 / n > 1", "--property", "n=0")
-    assert (result.exit_code, result.stderr) == (1, "error: a whole number divided by zero\n")
+    assert (result.exit_code, result.stderr) == (1, "error: a whole number is divided by zero\n")
     records = [json.loads(line) for line in result.stdout.splitlines()]
-    assert records[0]["error"] == records[-1]["error"] == "a whole number divided by zero"
+    assert records[0]["error"] == records[-1]["error"] == "a whole number is divided by zero"
     assert records[-1]["matches"] is None
 
 

@@ -28,10 +28,10 @@ def test_a_count_and_a_beginning(shell: Any) -> None:
         bus.send_many("q", range(2 * PAGE + 5))
     last = 2 * PAGE + 5
     assert sequences(shell.records("peek", "q")) == list(range(1, 11))
-    assert sequences(shell.records("peek", "q", "--from", "7", "--count", "2")) == [7, 8]
-    assert sequences(shell.records("peek", "q", "--count", str(PAGE + 1))) == list(range(1, PAGE + 2))
-    assert sequences(shell.records("peek", "q", "--count", "0")) == list(range(1, last + 1))
-    assert sequences(shell.records("peek", "q", "--count", "0", "--from", str(last))) == [last]
+    assert sequences(shell.records("peek", "q", "--from", "7", "--limit", "2")) == [7, 8]
+    assert sequences(shell.records("peek", "q", "--limit", str(PAGE + 1))) == list(range(1, PAGE + 2))
+    assert sequences(shell.records("peek", "q", "--limit", "all")) == list(range(1, last + 1))
+    assert sequences(shell.records("peek", "q", "--limit", "all", "--from", str(last))) == [last]
 
 
 def test_scheduled_and_locked_messages_are_shown_too(shell: Any) -> None:

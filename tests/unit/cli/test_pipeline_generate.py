@@ -36,7 +36,7 @@ def test_it_tells_what_it_made(tmp_path: Path) -> None:
 
 
 def test_when_it_began(tmp_path: Path) -> None:
-    run("--messages", 10, "--out", tmp_path, "--start", "2025-03-01T00:00+00:00", "--hours", 1)
+    run("--messages", 10, "--out", tmp_path, "--start", "2025-03-01T00:00+00:00", "--span", "1h")
     (segment,) = Manifest.load(str(tmp_path / "shop")).segments
     assert segment.from_us == 1_740_787_200_000_000
     assert segment.to_us < segment.from_us + 3_600_000_000
@@ -45,10 +45,10 @@ def test_when_it_began(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--hours", 0],
-        ["--hours", 1e9],
-        ["--hours", "inf"],
-        ["--hours", "nan"],
+        ["--span", 0],
+        ["--span", 1e9],
+        ["--span", "inf"],
+        ["--span", "nan"],
         ["--channels", 99_999],
         ["--start", "never"],
     ],
@@ -65,7 +65,7 @@ def test_when_it_began_is_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as changed:
         changed.setenv("TZ", "America/New_York")
         time.tzset()
-        run("--messages", 1, "--out", tmp_path, "--start", "2025-03-01", "--hours", 1)
+        run("--messages", 1, "--out", tmp_path, "--start", "2025-03-01", "--span", "1h")
     time.tzset()
     (segment,) = Manifest.load(str(tmp_path / "shop")).segments
     assert segment.from_us == 1_740_787_200_000_000

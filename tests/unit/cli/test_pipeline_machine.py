@@ -128,7 +128,7 @@ def test_a_ctrl_c_before_there_is_a_session(
     monkeypatch.setattr(session, "Machine", lambda *arguments: machine)
     monkeypatch.setattr(machine, "_has_started", interrupted)
     with pytest.raises(KeyboardInterrupt), session._gateway({}, quick=True):
-        pytest.fail("nobody gets it")
+        pytest.fail("no process gets it")
     nothing_is_left(tmp_path, machine, groups[0])
 
 

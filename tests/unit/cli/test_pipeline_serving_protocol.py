@@ -65,8 +65,8 @@ def test_what_is_no_question_is_refused_and_the_door_stays_open(tmp_path: Path) 
             line.connect(address.socket)
             line.sendall(b'{"question": 7}\nrm -rf\n')
             with line.makefile("rb") as file:
-                assert b"not a request" in file.readline()
-                assert b"not a request" in file.readline()
+                assert b"the request cannot be decoded" in file.readline()
+                assert b"the request cannot be decoded" in file.readline()
         assert ask(tmp_path, ReportRequest("sql", text="still")) is not None
 
 

@@ -54,10 +54,10 @@ def test_rows_that_are_wider_than_the_terminal_are_shown_in_lines(filled: Any, t
     wide = terminal("query", "SELECT * FROM messages WHERE channel = 'letters'")
     assert wide.read_all() == 0
     lines = re.sub(r"\x1b\[\d*m", "", wide.output).splitlines()
-    assert lines[0] == "row 1"
-    assert [line.split() for line in lines if line.startswith("  channel ")] == [["channel", "letters"]]
+    assert lines[0].startswith("id: ")
+    assert [line.split() for line in lines if line.startswith("channel:")] == [["channel:", "letters"]]
     narrow = terminal("query", "SELECT channel, status FROM messages")
-    assert (narrow.read_all(), "row 1" in narrow.output) == (0, False)
+    assert (narrow.read_all(), "channel:" in narrow.output) == (0, False)
 
 
 def test_no_row_exits_with_3(filled: Any) -> None:
@@ -68,9 +68,9 @@ def test_no_row_exits_with_3(filled: Any) -> None:
 
 
 def test_more_rows_than_asked_for_are_told(filled: Any) -> None:
-    result = filled("query", "SELECT id FROM messages", "--rows", "2")
+    result = filled("query", "SELECT id FROM messages", "--limit", "2")
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, 2)
-    assert result.stderr == "there are more than 2 rows; --rows shows more\n"
+    assert result.stderr == "there are more than 2 rows; --limit shows more\n"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_more_rows_than_asked_for_are_told(filled: Any) -> None:
         (["DELETE FROM messages"], 2, "may not be modified"),
         (["SELECT chanel FROM messages"], 2, "hint: did you mean channel?"),
         (["SELECT 1", "--csv", "--json"], 2, "exclude each other"),
-        (["SELECT 1", "--time-limit", "-1"], 2, "time_limit"),
+        (["SELECT 1", "--time-limit", "-1"], 2, "--time-limit"),
         (["SELECT 1 WHERE 1 = ?"], 2, "bindings"),
         (
             ["SELECT count(*) FROM events a, events b, events c, events d, events e", "--time-limit", "0.01"],

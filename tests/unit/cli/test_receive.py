@@ -40,46 +40,46 @@ def test_one_message_is_shown_and_completed(shell: Any) -> None:
 def test_nothing_there_exits_with_3(shell: Any) -> None:
     fill(1)
     shell.records("receive", "q")
-    result = shell("receive", "q", "--wait", "0.01")
+    result = shell("receive", "q", "--timeout", "0.01")
     assert (result.exit_code, result.stdout, result.stderr) == (3, "", "")
 
 
 def test_a_count_and_all_there_is(shell: Any) -> None:
     fill(*range(1, 1_204))
-    assert bodies(shell.records("receive", "q", "--count", "3")) == [1, 2, 3]
-    assert bodies(shell.records("receive", "q", "--count", "0")) == list(range(4, 1_204))
+    assert bodies(shell.records("receive", "q", "--limit", "3")) == [1, 2, 3]
+    assert bodies(shell.records("receive", "q", "--limit", "all")) == list(range(4, 1_204))
     assert shell.counts("q")["active"] == 0
 
 
 def test_urgent_messages_come_first(shell: Any) -> None:
     fill("later")
     fill("now", priority=0)
-    assert bodies(shell.records("receive", "q", "--count", "0")) == ["now", "later"]
+    assert bodies(shell.records("receive", "q", "--limit", "all")) == ["now", "later"]
 
 
 @pytest.mark.parametrize("option", ["--keep", "--peek-lock"])
 def test_kept_messages_are_as_if_they_had_not_been_received(shell: Any, option: str) -> None:
     fill(*range(1_203))
-    assert bodies(shell.records("receive", "q", "--count", "0", option)) == list(range(1_203))
+    assert bodies(shell.records("receive", "q", "--limit", "all", option)) == list(range(1_203))
     assert shell.counts("q")["active"] == 1_203
     assert shell.records("receive", "q")[0]["delivery_count"] == 1
 
 
 def test_delete_removes_without_a_lock(shell: Any) -> None:
     fill(1, 2)
-    assert bodies(shell.records("receive", "q", "--count", "0", "--delete")) == [1, 2]
+    assert bodies(shell.records("receive", "q", "--limit", "all", "--delete")) == [1, 2]
     assert shell.counts("q")["active"] == 0
 
 
 def test_raw_is_the_body_alone(shell: Any) -> None:
     fill({"a": "ü"}, "text", b"\xff", (1, 2))
-    result = shell("receive", "q", "--count", "0", "--raw")
+    result = shell("receive", "q", "--limit", "all", "--raw")
     assert result.stdout_bytes == '{"a":"ü"}\ntext\n'.encode() + b'\xff{"$tuple":[1,2]}\n'
 
 
 def test_what_json_lacks_is_told_by_its_kind(shell: Any) -> None:
     fill(b"\xff", (1, 2))
-    records = shell.records("receive", "q", "--count", "0")
+    records = shell.records("receive", "q", "--limit", "all")
     assert [(each["kind"], each["body"]) for each in records] == [("bytes", "/w=="), ("tagged", {"$tuple": [1, 2]})]
 
 
@@ -106,8 +106,8 @@ def sessions(shell: Any) -> None:
 
 @pytest.mark.usefixtures("sessions")
 def test_a_session_by_name_and_the_next_one(shell: Any) -> None:
-    assert bodies(shell.records("receive", "s", "--session", "b", "--count", "0")) == [2]
-    records = shell.records("receive", "s", "--session", "next", "--count", "0")
+    assert bodies(shell.records("receive", "s", "--session", "b", "--limit", "all")) == [2]
+    records = shell.records("receive", "s", "--session", "next", "--limit", "all")
     assert [(each["session_id"], each["body"]) for each in records] == [("a", 1), ("a", 3)]
     result = shell("receive", "s", "--session", "next")
     assert (result.exit_code, result.stdout) == (3, "")
@@ -116,7 +116,7 @@ def test_a_session_by_name_and_the_next_one(shell: Any) -> None:
 @pytest.mark.usefixtures("sessions")
 def test_a_kept_session_is_free_and_uncounted(shell: Any) -> None:
     for _ in range(2):
-        records = shell.records("receive", "s", "--session", "a", "--count", "0", "--keep")
+        records = shell.records("receive", "s", "--session", "a", "--limit", "all", "--keep")
         assert [(each["body"], each["delivery_count"]) for each in records] == [(1, 1), (3, 1)]
 
 
@@ -124,12 +124,12 @@ def test_a_kept_session_is_free_and_uncounted(shell: Any) -> None:
 def test_the_lock_on_a_session_lasts_as_long_as_the_wait(shell: Any) -> None:
     shell.records("receive", "s", "--session", "b")
     shell.records("send", "s", "late", "--session", "b", "--delay", "1")  # Five times as long as the lock.
-    assert bodies(shell.records("receive", "s", "--session", "b", "--wait", "60")) == ["late"]
+    assert bodies(shell.records("receive", "s", "--session", "b", "--timeout", "60")) == ["late"]
 
 
 @pytest.mark.usefixtures("sessions")
 def test_follow_takes_one_session_after_the_other(shell: Any) -> None:
-    records = shell.records("receive", "s", "--session", "next", "--follow", "--count", "3")
+    records = shell.records("receive", "s", "--session", "next", "--follow", "--limit", "3")
     assert [(each["session_id"], each["body"]) for each in records] == [("a", 1), ("a", 3), ("b", 2)]
 
 
@@ -173,7 +173,8 @@ def test_a_topic_is_no_queue(shell: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--keep", "--delete"], ["--keep", "--follow"], ["--count", "-1"], ["--wait", "-1"], ["--wait", "soon"]]
+    "options",
+    [["--keep", "--delete"], ["--keep", "--follow"], ["--limit", "-1"], ["--timeout", "-1"], ["--timeout", "soon"]],
 )
 def test_a_wrong_call_exits_with_2(shell: Any, options: list[str]) -> None:
     fill(1)
@@ -207,7 +208,7 @@ def test_a_signal_ends_a_follower_and_no_message_is_held(shell: Any, number: sig
 def test_a_signal_while_the_reader_does_not_read_gives_the_messages_back(shell: Any) -> None:
     big = "x" * 1_000_000  # More than a pipe holds: the command blocks in the middle of a line.
     fill(big, big)
-    receiver = shell.start("receive", "q", "--count", "0")
+    receiver = shell.start("receive", "q", "--limit", "all")
     assert receiver.stdout is not None
     assert os.read(receiver.stdout.fileno(), 1) == b"{"
     receiver.send_signal(signal.SIGINT)
@@ -225,7 +226,7 @@ def test_a_signal_while_the_reader_does_not_read_gives_the_messages_back(shell: 
 def test_a_reader_that_goes_away_loses_no_message(shell: Any) -> None:
     big = "x" * 1_000_000
     fill(big, big)
-    receiver = shell.start("receive", "q", "--count", "0")
+    receiver = shell.start("receive", "q", "--limit", "all")
     assert receiver.stdout is not None
     assert os.read(receiver.stdout.fileno(), 1) == b"{"
     receiver.stdout.close()
@@ -256,7 +257,7 @@ def test_a_terminal_gets_blocks(shell: Any, terminal: Any) -> None:
 
 def test_what_comes_from_outside_cannot_steer_the_terminal(shell: Any, terminal: Any) -> None:
     fill("\x1b]0;title\x07\x9b31m\nsecond", {"k": "\x1b[2J\x9b2J"}, headers={"\x1bh": "\x1b[2Jv"})
-    received = terminal("receive", "q", "--count", "0")
+    received = terminal("receive", "q", "--limit", "all")
     assert received.read_all() == 0, received.output
     rest = received.output
     for style in ("\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[0m"):

@@ -30,9 +30,9 @@ def test_what_is_gone_is_shown_again(shell: Any) -> None:
     assert numbers(records) == [0, 1, 2, 3, 4]
     assert (records[1]["sequence"], records[1]["id"], records[1]["headers"]) == (2, "m1", {"k": "v"})
     assert numbers(shell.records("replay", "orders", "--after", "3")) == [3, 4]
-    assert numbers(shell.records("replay", "orders", "--after", "1", "--count", "2")) == [1, 2]
+    assert numbers(shell.records("replay", "orders", "--after", "1", "--limit", "2")) == [1, 2]
     assert numbers(shell.records("replay", "orders", "--since", "1h")) == [0, 1, 2, 3, 4]
-    assert shell("replay", "orders", "--raw", "--count", "1").stdout == '{"n":0}\n'
+    assert shell("replay", "orders", "--raw", "--limit", "1").stdout == '{"n":0}\n'
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     for nothing in (("--since", later), ("--after", "5")):
         result = shell("replay", "orders", *nothing)
@@ -91,7 +91,7 @@ def test_a_terminal_is_asked(shell: Any, terminal: Any) -> None:
         (("ordrs",), 3, "did you mean 'orders'?"),
         (("ordrs", "--to", "again", "--yes"), 3, "did you mean 'orders'?"),
         (("orders", "--to", "agin", "--yes"), 3, "did you mean 'again'?"),
-        (("orders", "--to", "again"), 2, "add --yes to send without asking"),
+        (("orders", "--to", "again"), 2, "add --yes to run without asking"),
         (("orders", "--after", "1", "--since", "1h"), 2, "--after and --since exclude each other"),
         (("orders", "--raw", "--to", "again"), 2, "use one of them"),
         (("orders", "--since", "soon"), 2, "--since"),

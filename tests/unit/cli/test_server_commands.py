@@ -246,13 +246,13 @@ def test_a_server_killed_while_a_command_receives(shell: Any, process: "subproce
     assert b"Traceback" not in stderr
     assert shell("peek", "orders").exit_code == 3  # Completed messages stay completed,
     # and locked ones are redelivered after their lock has expired.
-    assert [each["body"] for each in shell.records("receive", "short", "--wait", "30")] == [2]
+    assert [each["body"] for each in shell.records("receive", "short", "--timeout", "30")] == [2]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_gives_back_what_was_not_shown(shell: Any, served: Served, number: int) -> None:
     shell.records("send", "orders", "1")
-    receiving = shell.start("receive", "orders", "--count", "2", "--wait", "60")
+    receiving = shell.start("receive", "orders", "--limit", "2", "--timeout", "60")
     assert json.loads(receiving.stdout.readline())["body"] == 1
     client = Client(address_of(served.url, {}))
     while client.get("server", dict[str, Any])["requests_in_flight"] < 2:

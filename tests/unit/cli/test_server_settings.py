@@ -83,7 +83,7 @@ def test_every_setting_but_secrets_is_a_flag(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("--port", "many"), "error: --port: port is 'many'"),
+        (("--port", "many"), "error: --port: port must be a number from 0 (a free port) to 65535, got 'many'"),
         (("--allow-networks", "nowhere"), "error: --allow-networks: allow_networks contains 'nowhere'"),
         (("--workers", "4"), "No such option"),
         (("--config", "none.yaml"), "error: cannot read none.yaml"),

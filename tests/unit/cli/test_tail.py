@@ -43,7 +43,7 @@ def test_the_last_events_of_a_channel(shell: Any) -> None:
     assert records[-1]["reason"] == "Broken"
     assert datetime.fromisoformat(records[-1]["at"]) <= datetime.now(UTC)
     assert kinds(shell.records("tail", "orders", "-n", "1")) == ["dead_lettered"]
-    assert kinds(shell.records("tail", "*", "--count", "2")) == ["declared", "sent"]
+    assert kinds(shell.records("tail", "*", "--limit", "2")) == ["declared", "sent"]
 
 
 def test_a_pattern_of_names(shell: Any) -> None:

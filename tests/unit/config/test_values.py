@@ -14,25 +14,45 @@ from unibus.errors import ConfigInvalid
     ("name", "text", "expected"),
     [
         ("unibus.yaml", "port: 1\n\nprot: 2\n", "line 3: unknown setting 'prot' (did you mean 'port'?)"),
-        ("unibus.yaml", "tls: true\nport: many\n", "line 2: port is 'many' (use a port from 0 (a free one) to 65535)"),
-        ("unibus.yaml", "port: 70000\n", "line 1: port is 70000"),
+        (
+            "unibus.yaml",
+            "tls: true\nport: many\n",
+            "line 2: port must be a number from 0 (a free port) to 65535, got 'many'",
+        ),
+        ("unibus.yaml", "port: 70000\n", "line 1: port must be a number from 0 (a free port) to 65535, got 70000"),
         ("unibus.yaml", "port: 1\nport: 2\n", "line 2: port is given twice (see line 1)"),
         ("unibus.yaml", "port: 1\nhost: [a\nlog_level: info\n", "line 3:"),
         ("unibus.yaml", "port: 1\n\ttls: true\n", "line 2: found character '\\t'"),
         ("unibus.yaml", "- port\n", "line 1: not a mapping"),
         ("unibus.yaml", "store: !!python/object/apply:os.system [ls]\n", "line 1: could not determine a constructor"),
-        ("unibus.yaml", "tls: perhaps\n", "line 1: tls is 'perhaps' (use true or false)"),
-        ("unibus.yaml", "log_level: loud\n", "line 1: log_level is 'loud' (use one of debug, info, warning, error)"),
-        ("unibus.yaml", "host: {a: 1}\n", "line 1: host is {'a': 1}"),
-        ("unibus.yaml", "head_deadline_s: -1\n", "line 1: head_deadline_s is -1"),
-        ("unibus.yaml", "head_deadline_s: .nan\n", "line 1: head_deadline_s is nan"),
-        ("unibus.yaml", "headers_max: 20.5\n", "line 1: headers_max is 20.5"),
+        ("unibus.yaml", "tls: perhaps\n", "line 1: tls must be true or false, got 'perhaps'"),
+        (
+            "unibus.yaml",
+            "log_level: loud\n",
+            "line 1: log_level must be one of debug, info, warning, error, got 'loud'",
+        ),
+        ("unibus.yaml", "host: {a: 1}\n", "line 1: host must be a list of texts, got {'a': 1}"),
+        (
+            "unibus.yaml",
+            "head_deadline_s: -1\n",
+            "line 1: head_deadline_s must be a number of seconds, 1 or more, got -1",
+        ),
+        (
+            "unibus.yaml",
+            "head_deadline_s: .nan\n",
+            "line 1: head_deadline_s must be a number of seconds, 1 or more, got nan",
+        ),
+        ("unibus.yaml", "headers_max: 20.5\n", "line 1: headers_max must be a whole number of 16 or more, got 20.5"),
         ("unibus.yaml", "allow_networks: [127.0.0.0/8, nowhere]\n", "line 1: allow_networks contains 'nowhere'"),
         ("unibus.yaml", "tls_key: a.pem\n", "line 1: tls_certificate is missing"),
         ("unibus.yaml", "host: []\n", "line 1: host is empty"),
         ("unibus.toml", "port = 1\nprot = 2\n", "line 2: unknown setting 'prot' (did you mean 'port'?)"),
         ("unibus.toml", "tls = true\nport = \n", "line 2: Invalid value"),
-        ("unibus.toml", "tls = true\nport = 'x'\n", "line 2: port is 'x'"),
+        (
+            "unibus.toml",
+            "tls = true\nport = 'x'\n",
+            "line 2: port must be a number from 0 (a free port) to 65535, got 'x'",
+        ),
         ("unibus.toml", "port = 1\n[limits]\nx = 1\n", "line 2: unknown setting 'limits'"),
     ],
 )
@@ -82,7 +102,7 @@ def test_variables_are_text(tmp_path: Path, variable: str, text: str, name: str,
 
 
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalid, match="UNIBUS_TLS: tls is 'maybe'"):
+    with pytest.raises(ConfigInvalid, match="UNIBUS_TLS: tls must be true or false, got 'maybe'"):
         read_configuration({}, {"UNIBUS_TLS": "maybe"}, folder=tmp_path)
 
 

@@ -50,7 +50,7 @@ def filled(path: Path, count: int) -> str:
 def test_a_longer_history_of_another_bus_is_refused(tmp_path: Path, lake: Lake) -> None:
     run(lake, write_segments(tmp_path / "one", history(1, 60)))
     before = tables_of(lake)
-    with pytest.raises(LakeMismatch, match="another event"):
+    with pytest.raises(LakeMismatch, match="a different event"):
         run(lake, write_segments(tmp_path / "two", history(2, 200)))
     assert tables_of(lake) == before
 
@@ -62,7 +62,7 @@ def test_a_store_that_was_made_anew_is_refused(tmp_path: Path, lake: Lake, max_e
     for path in tmp_path.glob("bus.db*"):
         path.unlink()
     filled(tmp_path / "bus.db", 40)
-    with pytest.raises(LakeMismatch, match="another event"):
+    with pytest.raises(LakeMismatch, match="a different event"):
         run(lake, url)
 
 

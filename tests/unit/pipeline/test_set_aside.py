@@ -61,8 +61,8 @@ def another(west: Path, backup: Path) -> None:
 SPOILED: dict[str, tuple[Spoil, type[BusError], str]] = {
     "junk": (junk, CaptureDamaged, "no part of a record|line"),
     "no_about": (no_about, CaptureDamaged, "capture.json is damaged"),
-    "restored": (restored, LakeMismatch, "ends at 20, and the lake has read 'west' up to 40"),
-    "another": (another, LakeMismatch, "has another event 40"),
+    "restored": (restored, LakeMismatch, "ends at event 20, but the lake has read 'west' up to event 40"),
+    "another": (another, LakeMismatch, "has a different event 40"),
 }
 
 
@@ -154,7 +154,7 @@ def test_it_is_logged_where_no_report_was_asked_for(
         list(run_all(None, lake, open_sources(str(captures))))
     assert "'west'" in caplog.text
     assert "is set aside" in caplog.text
-    assert "ends at 20" in caplog.text
+    assert "ends at event 20" in caplog.text
 
 
 class Stopped(Exception):

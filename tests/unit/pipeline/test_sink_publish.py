@@ -202,7 +202,7 @@ def test_a_row_that_no_bus_could_take_leaves_nothing(
         ({"channel": pa.string()}, {}, "no column `body`"),
         ({"body": pa.string()}, {}, "nothing names the channel"),
         ({"body": pa.string(), "channel": pa.string()}, {"channel": "out"}, "a column and an option"),
-        ({"body": pa.string(), "channel": pa.int64()}, {}, "'channel' is bigint .it has to be text"),
+        ({"body": pa.string(), "channel": pa.int64()}, {}, "'channel' has the wrong type bigint .it has to be text"),
         ({"body": pa.string(), "priority": pa.string()}, {"channel": "a"}, "it has to be a whole number"),
         ({"body": pa.string(), "headers": pa.string()}, {"channel": "a"}, "it has to be a map"),
         ({"body": pa.string(), "scheduled_at": pa.string()}, {"channel": "a"}, "it has to be a timestamp"),
@@ -292,7 +292,7 @@ def test_an_empty_batch_of_another_checkpoint_removes_nothing(tmp_path: Path, bu
 
 def test_a_stream_that_nothing_identifies_is_refused(tmp_path: Path, bus_path: Path) -> None:
     writer = stream_writer(tmp_path, checkpointLocation="")
-    with pytest.raises(UsageError, match="a retry could not be recognised"):
+    with pytest.raises(UsageError, match="a retry would write its rows twice"):
         writer.commit([writer.write(iter(numbers(1, 1)))], 0)
     assert bodies(bus_path) == []
 
@@ -556,9 +556,9 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_stream_without_a_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="this query has no name"):
+    with pytest.raises(UsageError, match="the query has no name"):
         stream_writer(tmp_path, query="", checkpointLocation="")
-    with pytest.raises(UsageError, match="this query has no name"):
+    with pytest.raises(UsageError, match="the query has no name"):
         stream_writer(tmp_path, query="", checkpointLocation="hdfs://somewhere/else")
     with pytest.raises(UsageError, match="does not have the id of the query"):
         stream_writer(tmp_path, query="", checkpointLocation=str(tmp_path))

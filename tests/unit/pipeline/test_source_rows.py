@@ -171,7 +171,7 @@ def test_a_column_that_is_not_there_is_refused(ten: Path) -> None:
     with_bodies = source(ten, bodies="true").schema()
     with pytest.raises(UsageError, match="set bodies to true"):
         source(ten).reader(with_bodies)
-    with pytest.raises(UsageError, match="'seq' is bigint"):
+    with pytest.raises(UsageError, match="'seq' has the type bigint, not int"):
         source(ten).reader(type(with_bodies)().add("seq", "integer"))
 
 

@@ -361,7 +361,7 @@ def test_other_files_and_versions_are_named(path: Path) -> None:
 
 
 def test_schemes_that_have_no_reader() -> None:
-    with pytest.raises(StoreUnavailable, match="beside its owner"):
+    with pytest.raises(StoreUnavailable, match="only be read by the bus that owns it"):
         open_reader("redis://here")
     with pytest.raises(UsageError, match="names no file"):
         open_reader("sqlite://")

@@ -140,7 +140,7 @@ def test_a_link_is_not_followed(path: Path, tmp_path: Path, caplog: pytest.LogCa
     assert reserve.refill()
     assert other.read_text() == "words"
     assert reserve.wanted == 0
-    assert "without a reserve" in caplog.text
+    assert "has no reserve of disk space" in caplog.text
 
 
 @pytest.mark.parametrize(("kind", "name"), [("sqlite", "bus-reserve"), ("jsonfile", "bus/reserve")])

@@ -1,9 +1,12 @@
 """The table of store schemes: a row is all that the rest of the package has to know of a store."""
 
+import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from unibus.bus.management.jobs.job_file import path_of
@@ -11,13 +14,15 @@ from unibus.bus.store_url import owned_file, url_of
 from unibus.cli.connection.bus_option import store_url
 from unibus.cli.local.read_only import reading
 from unibus.clock import SYSTEM_CLOCK
-from unibus.errors import StoreUnavailable, UsageError
+from unibus.errors import StoreBusy, StoreUnavailable, UsageError
 from unibus.stores import schemes
+from unibus.stores.inspection.repair import check, repair
 from unibus.stores.opening import open_store
-from unibus.stores.schemes import JournalSettings, StoreScheme, open_history, open_reader
+from unibus.stores.schemes import InspectedFiles, JournalSettings, StoreScheme, open_history, open_reader
 from unibus.stores.seam.journal import Journal
 from unibus.stores.seam.store_view import HistoryReader, StoreReader
 from unibus.stores.sqlite.history import SqliteHistory
+from unibus.stores.sqlite.inspection import SqliteFiles, write_store
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.stores.sqlite.reader import SqliteReader
 from unibus.sync import MessageBus
@@ -35,6 +40,22 @@ def make_history(path: str) -> HistoryReader:
     return SqliteHistory(f"{path}.kept")
 
 
+def make_file_journal(path: str, settings: JournalSettings) -> Journal:
+    return SqliteJournal(path, domain=settings.domain)
+
+
+def copy_aside(path: str, work: str) -> str:
+    return str(shutil.copy(path, f"{work}/aside"))
+
+
+PLANTED_FILE = StoreScheme(
+    "planted-file",
+    "planted-file:///bed.db",
+    "a store of this test in a file",
+    make_file_journal,
+    kept_in="file",
+    inspection=InspectedFiles(SqliteFiles, write_store, copy=copy_aside),
+)
 PLANTED = StoreScheme(
     "planted",
     "planted:///bed",
@@ -50,7 +71,7 @@ PLANTED = StoreScheme(
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemes, "STORE_SCHEMES", [*schemes.STORE_SCHEMES, PLANTED])
+    monkeypatch.setattr(schemes, "STORE_SCHEMES", [*schemes.STORE_SCHEMES, PLANTED, PLANTED_FILE])
 
 
 class NoTimers:
@@ -111,6 +132,40 @@ def test_a_planted_row_is_known_to_capture_and_pipeline(tmp_path: Path) -> None:
     assert source.last() > 0
     source.close()
     assert absolute("planted:///bed") == f"planted:///{Path.cwd()}/bed"
+
+
+@pytest.mark.usefixtures("planted", "log_only")
+def test_a_planted_row_is_checked_and_repaired(tmp_path: Path) -> None:
+    url, new = f"planted-file:///{tmp_path}/bed.db", f"planted-file:///{tmp_path}/new.db"
+    with MessageBus(f"{url}?domain=garden") as bus:
+        bus.create_queue("q")
+        for body in ("a", "b", "c"):
+            bus.send("q", body)
+        with pytest.raises(StoreBusy):  # Its row does not say that a check works beside the owner.
+            check(url)
+    assert check(url).ok
+    with closing(apsw.Connection(f"{tmp_path}/bed.db")) as connection:
+        connection.execute("UPDATE log SET records = zeroblob(length(records)) WHERE seq = 3")  # "b"
+    damaged = check(url)
+    assert (damaged.ok, damaged.url) == (False, f"planted-file:///{tmp_path}/bed.db")
+    assert repair(url, new).findings == damaged.findings
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["bed.db", "bed.db.lock", "new.db"]
+    assert check(new).ok
+    with MessageBus(new) as bus:
+        assert [message.body for message in bus.peek("q", 10)] == ["a", "c"]
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_repair_keeps_to_the_scheme_of_the_original(tmp_path: Path) -> None:
+    url = f"planted-file:///{tmp_path}/bed.db"
+    with MessageBus(url) as bus:
+        bus.send("q", 1)
+    with pytest.raises(UsageError, match="another scheme") as caught:
+        repair(url, f"sqlite:///{tmp_path}/new.db")
+    assert caught.value.hint == "name a new planted-file store, or a path"
+    with pytest.raises(UsageError, match="names no store in files") as unread:
+        check(f"planted:///{tmp_path}/bed")  # A row without `inspection`.
+    assert unread.value.hint == "write a path, sqlite:///file.db or jsonfile:///folder or planted-file:///bed.db"
 
 
 @pytest.mark.usefixtures("planted")

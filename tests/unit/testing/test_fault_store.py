@@ -101,5 +101,5 @@ def test_a_call_that_is_refused_is_refused_also_when_it_was_to_fail(store: Fault
 def test_what_cannot_fail_is_named(store: FaultStore) -> None:
     with pytest.raises(UsageError, match="apply, claim"):
         store.fail_at(1, "peek")
-    with pytest.raises(UsageError, match="next one is 1"):
+    with pytest.raises(UsageError, match="next call is 1"):
         store.fail_at(0)

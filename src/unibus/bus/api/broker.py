@@ -292,9 +292,7 @@ class Broker(EntityOperations):
     def sessions(self, entity: str, *, updated_after_ns: int = 0, skip: int = 0, top: int = 100) -> Pending[list[str]]:
         """Ids of sessions that have messages or a state; or only of those whose state was set after an instant."""
         if skip < 0 or not 1 <= top <= BATCH_MAX:
-            raise UsageError(
-                f"skip={skip} and top={top} are not valid", f"skip must be 0 or more, top from 1 to {BATCH_MAX}"
-            )
+            raise UsageError(f"skip must be 0 or more and top from 1 to {BATCH_MAX}, got skip={skip} and top={top}")
         return self._store.catalog.sessions(entity, updated_after_ns, skip, top)
 
 
@@ -344,7 +342,7 @@ def _of_session(verb: int, lock: SessionLock) -> SessionCommand:
 
 def _check_count(count: int) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= BATCH_MAX:
-        raise UsageError(f"count {count!r} is not valid", f"pass a whole number from 1 to {BATCH_MAX}")
+        raise UsageError(f"count must be a whole number from 1 to {BATCH_MAX}, got {count!r}")
 
 
 def _sequence(entity: str, sequence: int) -> int:

@@ -215,9 +215,7 @@ def _existing(info: EntityInfo | None, name: str) -> EntityInfo:
 
 def _check_page(skip: int, top: int) -> None:
     if skip < 0 or not 1 <= top <= PAGE_MAX:
-        raise UsageError(
-            f"skip={skip} and top={top} are not valid", f"skip must be 0 or more, top from 1 to {PAGE_MAX}"
-        )
+        raise UsageError(f"skip must be 0 or more and top from 1 to {PAGE_MAX}, got skip={skip} and top={top}")
 
 
 def _nothing(results: object) -> None:

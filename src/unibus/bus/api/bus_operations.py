@@ -19,7 +19,7 @@ from unibus.bus.compat.backends import MessageBackend
 from unibus.bus.health import HealthStatus
 from unibus.bus.names import checked_name
 from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
-from unibus.bus.pubsub.backpressure import post_blocking
+from unibus.bus.pubsub.backpressure import on_a_loop, one_or_all
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.subscription import Subscription
@@ -114,7 +114,8 @@ class BusOperations:
         """Store `persistent=True` channels in this store: a path, a URL, or an open store. Returns the bus."""
         if self._runtime.has_store() or self._durable is not None:
             raise UsageError(
-                "the bus has a store already, or is traced", "call with_persistence() first, right after MessageBus()"
+                "with_persistence() is too late: the bus has a store already, or is traced",
+                "call with_persistence() first, right after MessageBus()",
             )
         given: object = getattr(persistence, "store", persistence)  # A SqlitePersistence has a store.
         self._runtime.open_store(given if is_store(given) else url_of(given) or "memory://", False)
@@ -136,8 +137,9 @@ class BusOperations:
             bus.create_channel("orders", max_queue_size=1_000, drop_policy="drop_old")
 
         A full channel rejects new messages (`drop_new`), evicts the oldest of the least urgent ones (`drop_old`), or
-        makes publishers wait (`block`). Idempotent for the same settings; other settings raise ChannelExists unless
-        `update=True`, which keeps the messages. Raises NameInvalid, ConfigInvalid, EntityExists or StoreUnavailable.
+        makes publishers wait (`block`, at most `block_timeout` seconds). Idempotent for the same settings; other
+        settings raise ChannelExists unless `update=True`, which keeps the messages. Raises NameInvalid, ConfigInvalid,
+        EntityExists or StoreUnavailable.
         """
         if isinstance(config, int):
             settings["max_queue_size"] = config
@@ -223,7 +225,8 @@ class BusOperations:
         """Store that the reader has read everything up to `seq`."""
         if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq < 2**63:
             raise UsageError(
-                f"the position of a cursor must be a seq, not {seq!r}", "pass the seq of the last event that was read"
+                f"the position of a cursor must be a whole number of 0 or more, got {seq!r}",
+                "pass the seq of the last event that was read",
             )
         self._runtime.queues().store.history.move_cursor(checked_name(name), seq)
 
@@ -387,10 +390,14 @@ class BusOperations:
             return message
         verdict = self._exchange.post(target, message)
         if verdict == FULL and target.waits:
-            self._post_blocking(target, [message], may_block)
+            self._post_from_sync(target, [message], may_block)
         elif verdict > DUPLICATE:
             raise self._exchange.refusal(target, message, verdict)
         return message
+
+    def _post_from_sync(self, target: Channel, messages: list[Message], may_block: bool) -> None:
+        """Block as the created channel says. On an implicit one `publish_from_sync` never blocks."""
+        self._post_blocking(target, messages, may_block and target.declared and not on_a_loop())
 
     def _put_off(self, target: Channel, messages: list[Message]) -> bool:
         """Inside a transaction: publish after its commit. False if no transaction is open."""
@@ -407,14 +414,19 @@ class BusOperations:
             error = self._exchange.refusal(target, one_or_all(messages), verdict)
             log.warning("a message could not be published after the commit of its transaction: %s", error)
 
-    def _post_blocking(self, target: Channel, messages: list[Message], may_block: bool) -> None:
-        """Block until the channel has a free place, unless that would block an event loop."""
+    def _post_blocking(
+        self, target: Channel, messages: list[Message], may_block: bool, limit_s: float | None = None
+    ) -> None:
+        """Block until the channel has a free place, at most `limit_s`. Without `may_block` only try once more."""
         verdict: i64 = FULL
         if not may_block:
             verdict = self._exchange.post_many(target, messages, True)
         elif len(messages) <= target.max_size:
-            timeout_s = self._runtime.registry.config_of(target.name).block_timeout
-            verdict = post_blocking(self._exchange, target, messages, timeout_s)
+            timeout_s = target.block_timeout_s
+            if limit_s is not None and (timeout_s is None or limit_s < timeout_s):
+                timeout_s = limit_s
+            self._runtime.backpressure.post(target, messages, timeout_s)
+            return
         if verdict > DUPLICATE:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
 
@@ -479,11 +491,6 @@ class BusOperations:
     ) -> list[Message]:
         target = self._exchange.channel(channel)
         return [self._exchange.envelope(target, payload, priority, properties) for payload in payloads]
-
-
-def one_or_all(messages: list[Message]) -> object:
-    """What the error of a rejected publish carries: the message, or the list of them."""
-    return messages[0] if len(messages) == 1 else messages
 
 
 def cannot_schedule() -> UsageError:

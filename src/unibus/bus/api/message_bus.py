@@ -10,18 +10,20 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mappi
 from functools import partial
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import mypyc_attr
 
 from unibus.bus.api import ready as settled
-from unibus.bus.api.bus_operations import BusOperations, one_or_all, several
+from unibus.bus.api.bus_operations import BusOperations, several
 from unibus.bus.dead_letters.dead_letter_manager import DeadLetterManager
+from unibus.bus.dead_letters.purge import purge_entity
+from unibus.bus.dead_letters.steps import walk_async
 from unibus.bus.entities.entities import Entities
 from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
 from unibus.bus.names import checked_name
 from unibus.bus.other_api import NOT_AWAITED, SYNC_BLOCK, refuse
 from unibus.bus.outbox.relay_route import Relayed
-from unibus.bus.pubsub.backpressure import post_blocking_async
+from unibus.bus.pubsub.backpressure import on_a_loop
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.pubsub.delivery import QUANTUM
 from unibus.bus.pubsub.loop_call import notify_loop
@@ -79,8 +81,10 @@ class MessageBus(BusOperations):
         """Publish a payload to a channel, or a Message: `await bus.publish("orders", {"id": 1})`.
 
         `fields` sets other fields of the envelope by name. The message is admitted before this returns. Await the
-        result to wait for a free place (drop_policy `block`) and for durability (persistent channel), and to let
-        handlers run; it is the Message.
+        result to wait for a free place and for durability (persistent channel), and to let handlers run; it is the
+        Message. A publish waits for a free place on a channel that was not created by `create_channel`, at most 30
+        seconds, and on one with drop_policy `block`. It raises QueueFull at once where that could never end: no handler
+        of the channel can run, or its handlers wait for the handler that publishes.
 
         After an error the message was not published and will not be delivered. The exception is StoreFailed: then the
         outcome is unknown until the store is opened again. Raises QueueFull, RateLimited, ChannelNotFound, BusClosed,
@@ -114,14 +118,27 @@ class MessageBus(BusOperations):
                 return settled.publish_after_others(message)
             return settled.publish(message)
         if verdict == FULL and target.waits:
-            return self._publish_when_room(target, [message])
+            return self._publish_when_free(target, [message])
         raise exchange.refusal(target, message, verdict)
 
-    async def _publish_when_room(self, target: Channel, messages: list[Message]) -> Message:
-        timeout_s = self._runtime.registry.config_of(target.name).block_timeout
-        verdict: i64 = await post_blocking_async(self._exchange, target, messages, timeout_s)
-        if verdict > DUPLICATE:
-            raise self._exchange.refusal(target, one_or_all(messages), verdict)
+    def _publish_when_free(self, target: Channel, messages: list[Message]) -> Awaitable[Message]:
+        """Wait for a free place, as soon as the result is awaited."""
+        if self._is_posted_at_call(target, messages):
+            return settled.publish(messages[0])
+        return self._wait_for_place(target, messages)
+
+    def _is_posted_at_call(self, target: Channel, messages: list[Message]) -> bool:
+        """In a thread without an event loop the result cannot be awaited: publish now or raise, on an implicit channel.
+
+        A sync handler that calls `publish` would otherwise lose the message with a coroutine that never runs.
+        """
+        if target.declared or on_a_loop():
+            return False
+        self._post_blocking(target, messages, False)
+        return True
+
+    async def _wait_for_place(self, target: Channel, messages: list[Message]) -> Message:
+        await self._runtime.backpressure.post_async(target, messages, target.block_timeout_s)
         return messages[0]
 
     def publish_many(
@@ -140,11 +157,12 @@ class MessageBus(BusOperations):
         if verdict <= DUPLICATE:
             return settled.publish_many(messages)
         if verdict == FULL and target.waits and len(messages) <= target.max_size:
-            return self._publish_all_when_room(target, messages)
+            at_call = self._is_posted_at_call(target, messages)
+            return settled.publish_many(messages) if at_call else self._wait_for_places(target, messages)
         raise exchange.refusal(target, messages, verdict)
 
-    async def _publish_all_when_room(self, target: Channel, messages: list[Message]) -> list[Message]:
-        await self._publish_when_room(target, messages)
+    async def _wait_for_places(self, target: Channel, messages: list[Message]) -> list[Message]:
+        await self._runtime.backpressure.post_async(target, messages, target.block_timeout_s)
         return messages
 
     def publish_json(self, channel: str, value: object, priority: object = None) -> Awaitable[Message]:
@@ -164,8 +182,8 @@ class MessageBus(BusOperations):
         fields: Mapping[str, object] | None = None,
         delay: object = None,
     ) -> Message:
-        """Publish from any thread without awaiting. Blocks while the channel is full (drop_policy `block`); on the
-        thread of an event loop it raises QueueFull instead."""
+        """Publish from any thread without awaiting. A full channel raises QueueFull; one that was created with
+        drop_policy `block` blocks the thread, unless an event loop runs in it."""
         self._only_in_memory("publish without awaiting")
         if delay is not None:
             raise self._refused_delay()
@@ -192,14 +210,20 @@ class MessageBus(BusOperations):
             notify_loop(loop, partial(settle, reply, answered))
 
         self._check_listened(message)
+        graph = self._runtime.backpressure.graph
         request = self._requests.expect(message, answer)
+        asking = graph.current_group()
+        if asking is not None:
+            graph.enter_request(asking, request, message.channel)
         try:
-            await self.publish(message)
             async with asyncio.timeout(timeout):
+                await self.publish(message)
                 return reply_body(await reply)
         except TimeoutError as error:
             raise no_reply(message.channel, timeout) from error
         finally:
+            if asking is not None:
+                graph.leave(asking, request)
             self._requests.forget(request)
 
     # Queues: a message is stored until it is received and completed
@@ -222,9 +246,11 @@ class MessageBus(BusOperations):
     ) -> AsyncIterator[Received]:
         """Receive messages one at a time; the iteration ends when none arrives for `timeout` seconds (None: never).
 
-        async for message in bus.receive("invoices"):
-            async with message:  # Completes it, or abandons it after an exception.
-                handle(message.body)
+            async for message in bus.receive("invoices"):
+                async with message:
+                    handle(message.body)
+
+        The end of the `with` block completes the message; an exception in it abandons the message.
         """
         return receivers.receive(self._runtime.queues(), receivers.request_for(entity, 1, mode, consumer), timeout)
 
@@ -299,6 +325,15 @@ class MessageBus(BusOperations):
     def delete_entity(self, name: str) -> Pending[None]:
         """Delete a queue, topic or subscription with all its messages. Raises EntityNotFound."""
         return self._runtime.queues().outside_of_transactions().delete(name)
+
+    def purge(self, entity: str) -> Awaitable[int]:
+        """Remove all messages of a queue, a subscription or a dead-letter queue, in batches. The result: how many.
+
+        Scheduled and deferred messages as well; in-flight messages and messages that are sent meanwhile stay. It cannot
+        be undone. Raises EntityNotFound, and UsageError for a topic: purge its subscriptions.
+        """
+        queues = self._runtime.queues().outside_of_transactions()
+        return walk_async(purge_entity(queues, checked_name(entity)))
 
     @property
     def entities(self) -> Entities:
@@ -449,11 +484,3 @@ def no_reply(channel: str, timeout: float | None) -> RequestTimeout:
         f"no reply from {channel!r} within {timeout} s",
         "check that the handler returns a value in time, or pass a longer timeout=",
     )
-
-
-def on_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -22,10 +22,10 @@ from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.persistent.channels import DurableChannels
 from unibus.bus.persistent.publishing import groups_of, unsettled
-from unibus.bus.pubsub.backpressure import RepeatedLooks
+from unibus.bus.pubsub.backpressure import Backpressure
 from unibus.bus.pubsub.delivery import SlotRunner
 from unibus.bus.pubsub.exchange import Exchange
-from unibus.bus.pubsub.group import INSIDE, wake_all
+from unibus.bus.pubsub.group import INSIDE, Group, wake_all
 from unibus.bus.pubsub.registry import Registry
 from unibus.bus.queues.operations import Queues
 from unibus.bus.queues.receivers import claim
@@ -84,7 +84,9 @@ class BusRuntime:
         self.timers: Timers = clock.timers(self._is_resting) or ThreadTimers(clock, report)
         self.outcomes = BusDeliveryOutcomes(self.exchange, self.timers, random.random)
         self.delivery = SlotRunner(self.outcomes)
-        self.executors = HandlerExecutors(self.delivery, config.worker_count)
+        watch_timers = self.timers if isinstance(self.timers, ThreadTimers) else None
+        self.executors = HandlerExecutors(self.delivery, config.worker_count, watch_timers, clock.monotonic_ns)
+        self.backpressure = Backpressure(self.exchange, self.timers, self._can_handle)
         self.subscriptions = Subscriptions(self.exchange, self.registry, self.executors, self.outcomes)
         self.drain = Drain(self.registry, self.outcomes, self.executors)
         self.shutdown = Shutdown(
@@ -96,7 +98,8 @@ class BusRuntime:
         self._outboxes: Outboxes | None = None
         self.exchange.delivery = self.delivery
         self.exchange.provider = self.registry
-        self.exchange.look_again_later = RepeatedLooks(self.timers).begin
+        self.exchange.look_again_later = self.backpressure.look_again_later
+        self.executors.wake_publishers = self.backpressure.wake_all
         self.outcomes.orphaned = self.subscriptions.orphaned
         self.outcomes.dead_letter_queue = self.registry.dead_letter_queue
         self.registry.dead_letter_evicted = self.outcomes.dead_letter
@@ -222,8 +225,8 @@ class BusRuntime:
             if info.name == name:
                 if info.active:
                     raise UsageError(
-                        f"channel {name!r} has no group: its messages wait for the first one",
-                        "create a subscription first, then pop() or receive()",
+                        f"cannot receive from channel {name!r}: it has messages, but no consumer group yet",
+                        "subscribe first: the first group gets the waiting messages; then pop() or receive()",
                     )
             elif info.active:
                 request = ClaimRequest(info.name, 1, lock=False)
@@ -267,6 +270,9 @@ class BusRuntime:
         for each in found:
             each.cancel()
         return bool(found)
+
+    def _can_handle(self, group: Group) -> bool:
+        return not self.delivery.paused and self.executors.can_run(group)
 
     def _is_resting(self) -> bool:
         return self.delivery.paused or self.drain.is_resting()

@@ -12,15 +12,18 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.bus.api.bus_operations import BusOperations, one_or_all, several
-from unibus.bus.api.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
+from unibus.bus.api.bus_operations import BusOperations, several
+from unibus.bus.api.message_bus import DRAIN_TIMEOUT_S, no_reply
 from unibus.bus.dead_letters.dead_letter_manager import SyncDeadLetterManager
+from unibus.bus.dead_letters.purge import purge_entity
+from unibus.bus.dead_letters.steps import walk
 from unibus.bus.entities.entities import SyncEntities
 from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
 from unibus.bus.names import checked_name
 from unibus.bus.other_api import ASYNC_BLOCK, refuse
 from unibus.bus.outbox.relay_route import Relayed
+from unibus.bus.pubsub.backpressure import on_a_loop, one_or_all
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.queues import receivers
 from unibus.bus.queues.operations import PEEK_LOCK
@@ -32,6 +35,7 @@ from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.core.lifecycle.commands import SendResult
 from unibus.core.lifecycle.state.entity import QUEUE, TOPIC
+from unibus.errors import QueueFull
 from unibus.limits import (
     DEAD_LETTER_RECOVERIES_MAX,
     QUERY_MEMORY_MB_DEFAULT,
@@ -77,10 +81,12 @@ class SyncMessageBus(BusOperations):
     ) -> Message:
         """Publish a payload to a channel, or a Message: `bus.publish("orders", {"id": 1})`. Thread-safe.
 
-        Returns the Message when it is admitted, and on a persistent channel when it is durable. Blocks while a channel
-        with drop_policy `block` is full. After an error it was not published and will not be delivered, except after
-        StoreFailed: then the outcome is unknown until the store is opened again. Raises QueueFull, RateLimited,
-        ChannelNotFound, BusClosed, MessageTooLarge, PriorityInvalid, UsageError (also for a `delay`: use `send`).
+        Returns the Message when it is admitted, and on a persistent channel when it is durable. Blocks while the
+        channel is full: at most 30 seconds on a channel that was not created by `create_channel`, and as long as
+        `block_timeout` says with drop_policy `block`; never in the thread of an event loop. After an error it was not
+        published and will not be delivered, except after StoreFailed: then the outcome is unknown until the store is
+        opened again. Raises QueueFull, RateLimited, ChannelNotFound, BusClosed, MessageTooLarge, PriorityInvalid,
+        UsageError (also for a `delay`: use `send`).
         """
         exchange = self._exchange
         if delay is not None:
@@ -139,10 +145,14 @@ class SyncMessageBus(BusOperations):
         fields: Mapping[str, object] | None = None,
         delay: object = None,
     ) -> Message:
-        """The same as `publish`, for code that also works with the async MessageBus."""
-        return self.publish(
-            channel, payload, priority, trace_id, headers, correlation_id, ttl, dedup_key, fields=fields, delay=delay
-        )
+        """As `publish`, for code that also works with the async MessageBus. Never waits on an implicit channel."""
+        if delay is not None:
+            raise self._refused_delay()
+        properties = self._properties(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+        message = self._publish_blocking(self._message(channel, payload, priority, properties), True)
+        if self._exchange.posts & _YIELD_MASK == 0:
+            yield_gil(self._exchange.channel(message.channel), self._exchange.posts & _DUE_MASK == 0)
+        return message
 
     def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> Reply:
         """Publish, and wait for the value that the handler returns: `price = bus.request("prices", "ABC")`.
@@ -160,19 +170,42 @@ class SyncMessageBus(BusOperations):
             arrived.set()
 
         self._check_listened(message)
+        graph = self._runtime.backpressure.graph
         request = self._requests.expect(message, answer)
+        asking = graph.current_group()
+        if asking is not None:
+            graph.enter_request(asking, request, message.channel)
         try:
-            self.publish(message)
-            if not arrived.wait(timeout):
+            if not arrived.wait(self._publish_request(message, timeout)):
                 raise no_reply(message.channel, timeout)
             return reply_body(replies[0])
         finally:
+            if asking is not None:
+                graph.leave(asking, request)
             self._requests.forget(request)
 
-    def _refused(self, target: Channel, messages: list[Message], verdict: int) -> None:
-        """Block if the channel is full and its drop_policy is `block`, else raise."""
+    def _publish_request(self, message: Message, timeout_s: float | None) -> float | None:
+        """Publish. The wait for a free place is a part of the time for the reply; returns what is left of it."""
+        target = self._exchange.channel(message.channel)
+        if self._durable is not None and self._durable.takes(target.name):
+            self._durable.publish(target, message).wait()
+            return timeout_s
+        verdict = self._exchange.post(target, message)
+        if verdict <= DUPLICATE:
+            return timeout_s
+        started_s = time.monotonic()
+        try:
+            self._refused(target, [message], verdict, timeout_s)
+        except QueueFull as error:
+            if timeout_s is None or time.monotonic() - started_s < timeout_s:
+                raise
+            raise no_reply(message.channel, timeout_s) from error
+        return None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - started_s))
+
+    def _refused(self, target: Channel, messages: list[Message], verdict: int, limit_s: float | None = None) -> None:
+        """Block if the channel is full and lets publishers wait, else raise."""
         if verdict == FULL and target.waits:
-            self._post_blocking(target, messages, not on_a_loop())
+            self._post_blocking(target, messages, not on_a_loop(), limit_s)
         else:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
 
@@ -195,9 +228,11 @@ class SyncMessageBus(BusOperations):
     ) -> Iterator[SyncReceived]:
         """Receive messages one at a time; the iteration ends when none arrives for `timeout` seconds (None: never).
 
-        for message in bus.receive("invoices"):
-            with message:  # Completes it, or abandons it after an exception.
-                handle(message.body)
+            for message in bus.receive("invoices"):
+                with message:
+                    handle(message.body)
+
+        The end of the `with` block completes the message; an exception in it abandons the message.
         """
         return receivers.receive_sync(self._runtime.queues(), receivers.request_for(entity, 1, mode, consumer), timeout)
 
@@ -272,6 +307,15 @@ class SyncMessageBus(BusOperations):
     def delete_entity(self, name: str) -> None:
         """Delete a queue, topic or subscription with all its messages. Raises EntityNotFound."""
         self._runtime.queues().outside_of_transactions().delete(name).wait()
+
+    def purge(self, entity: str) -> int:
+        """Remove all messages of a queue, a subscription or a dead-letter queue, in batches. Returns how many.
+
+        Scheduled and deferred messages as well; in-flight messages and messages that are sent meanwhile stay. It cannot
+        be undone. Raises EntityNotFound, and UsageError for a topic: purge its subscriptions.
+        """
+        queues = self._runtime.queues().outside_of_transactions()
+        return walk(purge_entity(queues, checked_name(entity)))
 
     @property
     def entities(self) -> SyncEntities:

@@ -282,11 +282,13 @@ def _check(event: dict[str, object]) -> None:
     if event.get("specversion") != SPEC_VERSION:
         version = event.get("specversion")
         hint = f"only {SPEC_VERSION} is supported" if version else "the value may not be a CloudEvent"
-        raise CloudEventInvalid(f"specversion is {version!r:.40}", hint)
+        raise CloudEventInvalid(f"specversion must be {SPEC_VERSION!r}, got {version!r:.40}", hint)
     for name in ("id", "source", "type"):
         value = event.get(name)
         if not isinstance(value, str) or not value:
-            raise CloudEventInvalid(f"{name} is {value!r:.40}", "use a str that is not empty: it is required")
+            raise CloudEventInvalid(
+                f"{name} must be a str that is not empty, got {value!r:.40}", "every CloudEvent has one"
+            )
     if event.get("data") is not None and event.get("data_base64") is not None:
         raise CloudEventInvalid("the event has both data and data_base64", "remove one of them")
     if not is_plain(event.get("data"), False):
@@ -296,7 +298,8 @@ def _check(event: dict[str, object]) -> None:
     for name, value in event.items():
         if name not in ("data", "data_base64") and value is not None and not _is_attribute_value(value):
             raise CloudEventInvalid(
-                f"attribute {name} is {value!r:.60}", "use text without control characters, a bool, or a 32-bit integer"
+                f"attribute {name} has the value {value!r:.60}, which CloudEvents does not allow",
+                "use text without control characters, a bool, or a 32-bit integer",
             )
 
 

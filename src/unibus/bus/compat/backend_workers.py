@@ -14,7 +14,9 @@ from typing import Final, cast
 from unibus.bus.compat.backend_settling import BackendCounts, BackendSettling, ends_program, is_cancelled
 from unibus.bus.compat.backends import MessageBackend
 from unibus.bus.dead_letter_copy import dead_letter
+from unibus.bus.execution.failure_log import FailureLog
 from unibus.bus.execution.handlers import plan_for
+from unibus.bus.execution.outcomes import failed_delivery
 from unibus.bus.pubsub.delivery import call
 from unibus.bus.pubsub.group import Consumer, Group
 from unibus.bus.settings import SubscribeOptions
@@ -96,6 +98,7 @@ class BackendWorkers:
         self._clock = clock
         self._chance = chance
         self._settling = BackendSettling(backend)
+        self._failures = FailureLog(clock.monotonic_ns)
         self._subscriptions: dict[int, BackendSubscription] = {}
         self._closing: asyncio.Task[BusError | None] | None = None
 
@@ -121,6 +124,7 @@ class BackendWorkers:
         consumer = Consumer(number, Group(number, options.get("group") or plan.name, 0), handler, plan.shape)
         consumer.convert = plan.convert
         consumer.retry = retry
+        consumer.name = plan.name
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -224,21 +228,22 @@ class BackendWorkers:
         if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.DEAD_LETTER:
             return await self._dead_letter(consumer, view, error, counts)
         delay_ns: int = consumer.retry.delay_ns(message.delivery_count, self._chance())
+        self._failures.retried(failed_delivery(consumer, message, error), delay_ns)
         await asyncio.sleep(delay_ns / 1e9)
         return await self._settling.requeue(view, counts)
 
     async def _dead_letter(
         self, consumer: Consumer, view: BusMessage, error: BaseException, counts: BackendCounts
     ) -> bool:
-        message = view.message
+        message, failed = view.message, failed_delivery(consumer, view.message, error)
+        reason = PAYLOAD_MISMATCH if isinstance(error, PayloadMismatch) else MAX_DELIVERY_COUNT_EXCEEDED
         if is_sub_queue(message.channel):
             # A dead-letter topic has no dead-letter topic of its own: a second one would never end.
-            log.error("%r failed in the dead-letter topic and is discarded", message)
+            self._failures.discarded(failed, reason)
             return True
-        reason = PAYLOAD_MISMATCH if isinstance(error, PayloadMismatch) else MAX_DELIVERY_COUNT_EXCEEDED
-        place, group = sub_queue(message.channel), consumer.group.name
-        copy = dead_letter(message, place, reason, error, group, self._clock.wall_ns())
-        log.warning("%r is dead-lettered to %r (%s)", message, copy.channel, reason)
+        place = sub_queue(message.channel)
+        copy = dead_letter(message, place, reason, error, failed.group, self._clock.wall_ns())
+        self._failures.dead_lettered(failed, reason, place, f"bus.subscribe({place!r}, …)")
         return await self._settling.dead_letter(view, copy, counts)
 
 

@@ -50,16 +50,19 @@ class DeadLetterFilter:
     def __post_init__(self) -> None:
         for name in _TEXTS:
             if not isinstance(getattr(self, name), (str, type(None))):
-                raise UsageError(f"{name} of a filter is a str, not {getattr(self, name)!r}")
+                raise UsageError(f"{name} of a filter must be a str, not {getattr(self, name)!r}")
         for name in _AGES:
             if getattr(self, name) is not None:
                 seconds_ns(name, getattr(self, name))
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise UsageError(f"{name} of a filter is a whole number of 0 or more, not {value!r}")
+                raise UsageError(f"{name} of a filter must be a whole number of 0 or more, not {value!r}")
         if self.where is not None and not callable(self.where):
-            raise UsageError(f"where of a filter is {self.where!r:.60}", "pass a function that takes the message")
+            raise UsageError(
+                f"where of a filter must be a function, not {self.where!r:.60}",
+                "pass a function that takes the message",
+            )
         if self.ids is not None:
             object.__setattr__(self, "ids", _ids(self.ids))
 
@@ -73,7 +76,7 @@ class DeadLetterFilter:
 def _ids(given: object) -> tuple[str, ...]:
     ids = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
     if not ids or not all(isinstance(each, str) for each in ids):
-        raise UsageError(f"ids of a filter are message ids, not {given!r}", "pass one id, or a list of them")
+        raise UsageError(f"ids of a filter must be message ids, not {given!r}", "pass one id, or a list of them")
     return ids
 
 
@@ -84,7 +87,7 @@ def filter_of(given: object, more: Mapping[str, object]) -> DeadLetterFilter:
             raise UsageError("a DeadLetterFilter and keywords were both given", "pass one of them")
         return given
     if given is not None and not isinstance(given, Mapping):
-        raise UsageError(f"a filter is a DeadLetterFilter or a dictionary, not {type(given).__name__}")
+        raise UsageError(f"a filter must be a DeadLetterFilter or a dictionary, not {type(given).__name__}")
     known = {each.name for each in fields(DeadLetterFilter)}
     named: dict[str, object] = {}
     for name, value in {**(given or {}), **more}.items():

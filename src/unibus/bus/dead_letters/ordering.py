@@ -34,7 +34,9 @@ def order_of(given: object, after: object) -> DeadLetterOrder | None:
         return None
     name = given.removeprefix("-") if isinstance(given, str) else ""
     if name not in _KEYS:
-        raise UsageError(f"order_by is {given!r:.60}", f"use one of {', '.join(_KEYS)}; a leading - reverses the order")
+        raise UsageError(
+            f"order_by must be one of {', '.join(_KEYS)}, got {given!r:.60}", "a leading - reverses the order"
+        )
     if after is not None:
         raise UsageError("after and order_by cannot be combined", "pages are in the order of failure_timestamp")
     return DeadLetterOrder(_KEYS[name], str(given).startswith("-"))

@@ -38,7 +38,7 @@ class Recovery:
 
     def __init__(self, queues: Queues, recoveries_max: object) -> None:
         if isinstance(recoveries_max, bool) or not isinstance(recoveries_max, int) or recoveries_max < 0:
-            raise UsageError(f"max_recoveries is {recoveries_max!r}", "use a whole number of 0 or more")
+            raise UsageError(f"max_recoveries must be a whole number of 0 or more, got {recoveries_max!r}")
         self._queues = queues
         self._store = queues.store
         self._recoveries_max = recoveries_max
@@ -54,7 +54,9 @@ class Recovery:
     ) -> Steps[list[DeadMessage]]:
         most = checked_limit(limit)
         if after is not None and not isinstance(after, DeadMessage):
-            raise UsageError(f"after is {after!r}", "pass the last message of the page before")
+            raise UsageError(
+                f"after must be a DeadMessage, got {after!r}", "pass the last message of the previous page"
+            )
         # The whole list for each page: it is in memory, and a page by key stays right while messages leave between two
         # pages.
         found = yield from find(self._store, chosen, self._queues.now_ns())
@@ -229,7 +231,7 @@ class Recovery:
 def checked_limit(limit: object) -> int | None:
     if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1):
         return limit
-    raise UsageError(f"limit is {limit!r}", "use a whole number of 1 or more, or None for all")
+    raise UsageError(f"limit must be a whole number of 1 or more, got {limit!r}", "use None for no limit")
 
 
 def _id(which: Which) -> str:

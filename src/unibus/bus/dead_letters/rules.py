@@ -58,7 +58,7 @@ class RecoveryRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             raise ConfigInvalid(f"a recovery rule is not valid: {error}", "see RecoveryRule for its fields") from None
         if (self.action is RecoveryAction.REDIRECT) != (self.target is not None):
             raise ConfigInvalid(
-                f"a recovery rule with action {str(self.action)!r} has target {self.target!r}",
+                f"target {self.target!r} does not fit the action {str(self.action)!r} of a recovery rule",
                 "redirect needs a target, and no other action takes one",
             )
 
@@ -116,7 +116,9 @@ def rules_of(given: Iterable[object] | None) -> tuple[RecoveryRule, ...]:
     if given is None:
         return DEFAULT_RULES
     if isinstance(given, (str, bytes)):
-        raise UsageError(f"rules are a list, not {type(given).__name__}", "read JSON with RecoveryRule.load")
+        raise UsageError(
+            f"recovery rules must be a list, not {type(given).__name__}", "read JSON with RecoveryRule.load"
+        )
     return tuple(rule if isinstance(rule, RecoveryRule) else _converted(rule) for rule in given)
 
 

@@ -70,9 +70,9 @@ class Bulk:
     def __post_init__(self) -> None:
         size = self.batch_size
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= BATCH_COMMANDS_MAX:
-            raise UsageError(f"batch_size is {size!r}", f"use a whole number from 1 to {BATCH_COMMANDS_MAX}")
+            raise UsageError(f"batch_size must be a whole number from 1 to {BATCH_COMMANDS_MAX}, got {size!r}")
         if self.rate is not None and not self.rate > 0:
-            raise UsageError(f"rate is {self.rate!r}", "use messages per second, more than 0")
+            raise UsageError(f"rate must be more than 0 messages per second, got {self.rate!r}")
 
     def step(self) -> int:
         if self.rate is None:
@@ -244,4 +244,4 @@ def _bucket(rate: float, burst: int, now_ns: int) -> TokenBucket:
     try:
         return TokenBucket(float(rate), float(burst), now_ns)
     except (ConfigInvalid, TypeError, ValueError):
-        raise UsageError(f"rate is {rate!r}", "use messages per second, more than 0") from None
+        raise UsageError(f"rate must be more than 0 messages per second, got {rate!r}") from None

@@ -245,7 +245,9 @@ def existing_rules(rules: RuleSet | None, path: str, other: Entity | None) -> Ru
         return rules
     if other is None or other.kind == NAMESPACE:
         raise EntityNotFound(f"there is no entity {path!r:.80}", "create it first")
-    raise EntityNotFound(f"{other.name!r} is a {KIND_NAMES[other.kind]}", "only subscriptions have rules")
+    raise EntityNotFound(
+        f"{other.name!r} is a {KIND_NAMES[other.kind]}: only subscriptions have rules", "name topic/Subscriptions/name"
+    )
 
 
 def named_rule(rules: RuleSet, path: str, name: str) -> Rule:
@@ -269,7 +271,7 @@ def _chosen(infos: Infos, kind: str | None, topic: str | None) -> Infos:
 
 def _check_page(start: int, top: int) -> None:
     if start < 0 or top < 1:
-        raise UsageError(f"start is {start} and top is {top}", "start is 0 or more, top is 1 or more")
+        raise UsageError(f"start must be 0 or more and top 1 or more, got start={start} and top={top}")
 
 
 def _nothing(results: object) -> None:

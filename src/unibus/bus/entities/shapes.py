@@ -183,7 +183,7 @@ def _emulator_entities(root: Mapping[str, object]) -> list[WantedEntity]:
     _only(config, ("namespaces", "logging"), "UserConfig")
     spaces = _items(config.get("namespaces"), "Namespaces")
     if len(spaces) > 1:
-        raise ConfigInvalid(f"the file has {len(spaces)} namespaces", "keep one: a bus is one namespace")
+        raise ConfigInvalid(f"the file has {len(spaces)} namespaces, but a bus has only one", "keep one of them")
     found: list[WantedEntity] = []
     for space in spaces:
         namespace = _folded(space, "a namespace")
@@ -342,8 +342,8 @@ def _folded(given: object, what: str) -> LinedObject:
 
 def _mapping(given: object, what: str) -> Mapping[str, object]:
     if not isinstance(given, dict):
-        hint = 'use a JSON object: {"NAME": {…}, …}' if isinstance(given, list) else "use a JSON object"
-        raise ConfigInvalid(f"{what} is a {type(given).__name__}, not an object: {given!r:.40}", hint)
+        hint = 'write {"NAME": {…}, …}' if isinstance(given, list) else ""
+        raise ConfigInvalid(f"{what} must be a JSON object, got {given!r:.40}", hint)
     return given
 
 
@@ -351,7 +351,7 @@ def _items(given: object, what: str) -> list[object]:
     if given is None:
         return []
     if not isinstance(given, list):
-        raise ConfigInvalid(f"{what} is {given!r:.40}", "use a JSON list")
+        raise ConfigInvalid(f"{what} must be a JSON list, got {given!r:.40}")
     return given
 
 

@@ -26,6 +26,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
+from unibus.bus.execution.loop_watch import LoopWatch
 from unibus.bus.pubsub.delivery import QUANTUM, TAKES_MESSAGE, SlotRunner, call, wants_reply
 from unibus.bus.pubsub.group import INSIDE, Consumer, HandlerExecutor, wake, wake_blocked
 from unibus.bus.pubsub.loop_call import LoopCall
@@ -60,13 +61,14 @@ class LoopExecutor(HandlerExecutor):
         self,
         delivery: SlotRunner,
         loop: asyncio.AbstractEventLoop,
+        watch: LoopWatch,
         report: Callable[[BaseException], None],
         owned: bool,
     ) -> None:
         # Only the loop's thread changes the slots and their counts, so they need no lock; other threads read them. One
         # exception: `abandon` runs in any thread, after the loop is closed and its thread changes nothing any more.
         self.loop = loop
-        self.busy: i64 = 0  # Slots that are not parked.
+        self.watch = watch
         self._owned = owned  # The bus's own loop: it must survive everything that a handler raises.
         self._delivery = delivery
         self._outcomes = delivery.outcomes
@@ -170,7 +172,7 @@ class LoopExecutor(HandlerExecutor):
         """Whether none of its handlers is running, except the caller."""
         mine = SLOT.get()
         asking = mine is not None and mine.get_loop() is self.loop
-        return self.busy == (1 if asking else 0) or self.loop.is_closed()
+        return self.watch.busy == (1 if asking else 0) or self.loop.is_closed()
 
     def cancel(self, consumer: Consumer) -> list["asyncio.Task[None]"]:
         """Cancel the consumer's slots, on the loop's thread. Their messages are requeued.
@@ -218,6 +220,8 @@ class LoopExecutor(HandlerExecutor):
         slot = Slot(consumer)
         task = self.loop.create_task(self._slot(slot), name=f"unibus-slot-{consumer.id}")
         slot.task = task
+        self.watch.tasks[task] = consumer
+        self.watch.ident = self._ident
         self._slots.setdefault(consumer.id, []).append(slot)
         task.add_done_callback(partial(self._over, slot))
 
@@ -243,7 +247,7 @@ class LoopExecutor(HandlerExecutor):
                     # next_for has made the slot idle in the group's counts. No await before the park: a `start` that
                     # waits in the loop's queue runs after it, and finds the task in `_parked`.
                     slot.claimed = slot.running = False
-                    self.busy -= 1
+                    self.watch.busy -= 1
                     self._outcomes.on_idle(group)
                     if consumer.cancelled or (task is not None and task.cancelling() > 0):
                         return  # Also after a handler that swallowed its cancellation: the canceller waits.
@@ -276,7 +280,9 @@ class LoopExecutor(HandlerExecutor):
 
     def _begin(self, slot: Slot) -> None:
         slot.running = True
-        self.busy += 1
+        self.watch.busy += 1
+        if not self.watch.is_watching:
+            self.watch.start()
         slot.consumer.group.begin()
 
     async def _park(self, slot: Slot) -> None:
@@ -294,11 +300,13 @@ class LoopExecutor(HandlerExecutor):
                 slots.remove(slot)
                 if not slots:
                     del slots_by_id[consumer.id]  # Nothing else would remove the entry of a cancelled consumer.
+        if slot.task is not None:
+            self.watch.tasks.pop(slot.task, None)
         # Each flag is reset before its count is returned: `_slot` and the done callback both call this, and the second
         # call finds nothing left to return.
         if slot.running:
             slot.running = False
-            self.busy -= 1
+            self.watch.busy -= 1
             group.suspend()
         if slot.claimed:
             slot.claimed = False

@@ -14,17 +14,27 @@ from collections.abc import Callable, Collection
 from unibus.bus.execution.event_loops import LoopExecutor
 from unibus.bus.execution.handlers import HandlerPlan
 from unibus.bus.execution.loop_thread import LoopThread
+from unibus.bus.execution.loop_watch import LoopWatch
 from unibus.bus.execution.worker_pool import WorkerPool
 from unibus.bus.pubsub.delivery import SlotRunner
 from unibus.bus.pubsub.group import Consumer, Group, HandlerExecutor
+from unibus.clock import Timers
 from unibus.core.atomic import LOCK
 
 log = logging.getLogger("unibus")
 
 
 def report(error: BaseException) -> None:
-    """Log an exception that no caller can catch, because it was raised in a thread of the bus."""
-    log.error("a handler raised %r in a thread of the bus; the thread continues", error, exc_info=error)
+    """Log an exception that no caller can catch, because it was raised in a thread of the bus.
+
+    SystemExit and the like come from a handler: the failure log (failure_log.py) has shown the traceback.
+    """
+    trace = error if isinstance(error, Exception) else None
+    log.error("a handler raised %r in a thread of the bus; the thread continues", error, exc_info=trace)
+
+
+def _no_publishers() -> None:
+    return
 
 
 def _is_never(loop: asyncio.AbstractEventLoop) -> bool:
@@ -58,12 +68,17 @@ class HomeExecutor(HandlerExecutor):
 class HandlerExecutors:
     """The executors of one bus. `home` is the loop that the bus was entered on (`async with bus`)."""
 
-    def __init__(self, delivery: SlotRunner, worker_count: int) -> None:
+    def __init__(
+        self, delivery: SlotRunner, worker_count: int, timers: Timers | None, monotonic_ns: Callable[[], int]
+    ) -> None:
         self.pool = WorkerPool(delivery, worker_count, report)
         self.home: asyncio.AbstractEventLoop | None = None
+        self.wake_publishers: Callable[[], None] = _no_publishers  # Lets all blocked publishers check their channel.
         self.adopts_loops = True  # False for SyncMessageBus: its callers block their loop, so it needs one of its own.
         # `home`, `_executors` and `_loop_thread` change under LOCK; other threads iterate over copies.
         self._delivery = delivery
+        self._timers = timers  # For looks at blocked loops; None where time is virtual.
+        self._monotonic_ns = monotonic_ns
         self._executors: dict[asyncio.AbstractEventLoop, LoopExecutor] = {}
         self._loop_thread: LoopThread | None = None
 
@@ -161,6 +176,8 @@ class HandlerExecutors:
         # Before the stop: slots end after their current message, and new wake-ups are given up. Loops need no stop;
         # their slots see `paused` when they take the next message.
         self._delivery.paused = True
+        # A worker may run a handler that waits for a free place: it has to be woken, or the stop would wait for it.
+        self.wake_publishers()
         return self.pool.stop(timeout_s, list(spared))
 
     def end_loop(
@@ -191,7 +208,8 @@ class HandlerExecutors:
                 for other in closed:
                     del self._executors[other.loop]
                 own = self._loop_thread is not None and self._loop_thread.loop is loop
-                self._executors[loop] = LoopExecutor(self._delivery, loop, report, own)
+                watch = LoopWatch(loop, self._timers, self._monotonic_ns)
+                self._executors[loop] = LoopExecutor(self._delivery, loop, watch, report, own)
             return self._executors[loop]
 
     def _home_executor(self) -> LoopExecutor:

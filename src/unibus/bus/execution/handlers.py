@@ -5,26 +5,27 @@
     one, without annotation               the Message
     one, annotated Message                the Message
     one, annotated BusMessage             a BusMessage, a view of the Message by other names (core/envelope/views.py)
-    one, annotated with another type      the body, converted to that type if it has another
+    one, annotated with another type      the body, converted to that type if it has another (bus/bodies)
     two                                   the body (converted as above) and the Message
 
-A body that already has the annotated type is never copied: the handler gets the published object itself.
+A body that already has the annotated type is never copied and not validated again: the handler gets the published
+object itself.
 """
 
 import functools
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
-
+from unibus.bus.bodies.annotations import unwrapped
+from unibus.bus.bodies.conversion import converter
 from unibus.bus.pubsub.delivery import TAKES_BODY, TAKES_BOTH, TAKES_MESSAGE, TAKES_NOTHING, TAKES_VIEW
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.core.envelope.views import BusMessage
-from unibus.errors import HandlerInvalid, PayloadMismatch
+from unibus.errors import HandlerInvalid
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -39,8 +40,12 @@ class HandlerPlan:
     name: str
 
 
-def plan_for(handler: object) -> HandlerPlan:
-    """Read the signature. Raises HandlerInvalid for a handler that cannot be called, before the first message."""
+def plan_for(handler: object, in_memory: bool = True) -> HandlerPlan:
+    """Read the signature. Raises HandlerInvalid for a handler that cannot be called, before the first message.
+
+    `in_memory`: it gets the objects that are published. Otherwise it gets decoded bodies, and an annotation that these
+    cannot be converted to is refused.
+    """
     if not callable(handler):
         raise HandlerInvalid(
             f"handler {handler!r:.80} is not callable", "pass a function, a method, or an object with __call__"
@@ -50,7 +55,7 @@ def plan_for(handler: object) -> HandlerPlan:
             f"handler {handler_name(handler)} is a generator function: calling it runs no code",
             "remove the yield: use a plain function or async def",
         )
-    shape, convert = _shape(handler)
+    shape, convert = _shape(handler, in_memory)
     return HandlerPlan(shape, convert, is_async(handler), handler_name(handler))
 
 
@@ -89,7 +94,7 @@ def durable_name(handler: object) -> str:
     return name.replace("/", ".")
 
 
-def _shape(handler: Callable[..., object]) -> tuple[int, Callable[[object], object] | None]:
+def _shape(handler: Callable[..., object], in_memory: bool) -> tuple[int, Callable[[object], object] | None]:
     try:
         parameters = list(inspect.signature(handler).parameters.values())
     except (TypeError, ValueError):
@@ -101,17 +106,17 @@ def _shape(handler: Callable[..., object]) -> tuple[int, Callable[[object], obje
     if len(needed) > 2 or missing:
         name = handler_name(handler)
         raise HandlerInvalid(
-            f"handler {name} requires {len(needed) + len(missing)} arguments",
+            f"handler {name} requires {len(needed) + len(missing)} arguments, the bus passes at most two",
             "declare it as handler(message), handler(body: SomeType) or handler(body, message)",
         )
     wanted = positional[: max(len(needed), 1)]
     if not wanted:
         return (TAKES_MESSAGE if open_ended else TAKES_NOTHING), None
-    return _shape_of(wanted, _hints(handler))
+    return _shape_of(wanted, _hints(handler), in_memory)
 
 
 def _shape_of(
-    wanted: list[inspect.Parameter], hints: dict[str, object]
+    wanted: list[inspect.Parameter], hints: dict[str, object], in_memory: bool
 ) -> tuple[int, Callable[[object], object] | None]:
     annotation = hints.get(wanted[0].name, inspect.Parameter.empty)
     if len(wanted) == 2:
@@ -121,7 +126,7 @@ def _shape_of(
                 f"a handler with two parameters takes (body, message), not ({wanted[0]}, {wanted[1]})",
                 "put the body first, and annotate the second with Message or not at all",
             )
-    convert = None if _is_open(annotation) else converter(annotation)
+    convert = None if _is_open(annotation) else converter(annotation, in_memory)
     if len(wanted) == 2:
         return TAKES_BOTH, convert
     if annotation is BusMessage:
@@ -143,7 +148,7 @@ def _hints(handler: Callable[..., object]) -> dict[str, object]:
     if not inspect.isroutine(inner) and not inspect.isclass(inner):
         inner = type(inner).__call__ if callable(inner) else inner
     try:
-        return dict(typing.get_type_hints(inner))
+        hints = typing.get_type_hints(inner, None, _enclosing_names(inner), include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
         if not getattr(inner, "__annotations__", None):
             return {}
@@ -151,65 +156,40 @@ def _hints(handler: Callable[..., object]) -> dict[str, object]:
             f"the annotations of handler {handler_name(handler)} cannot be evaluated: {error}",
             "import the annotated types at run time, not only under TYPE_CHECKING",
         ) from error
+    return {name: _without_metadata(hint) for name, hint in hints.items()}
+
+
+def _enclosing_names(handler: object) -> dict[str, object] | None:
+    """The local names that annotations written as text may use: those of the functions around the handler, as far as
+    they are running, as they are when they subscribe a handler that they define."""
+    function = inspect.unwrap(getattr(handler, "__func__", handler))  # type: ignore[arg-type]
+    around = getattr(function, "__qualname__", "").rpartition(".<locals>.")[0]
+    texts = [hint for hint in getattr(function, "__annotations__", {}).values() if isinstance(hint, str)]
+    if not around or not texts or not isinstance(function, types.FunctionType):
+        return None
+    names: dict[str, object] = {}
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code.co_qualname
+        if frame.f_globals is function.__globals__ and (around + ".").startswith(code + "."):
+            names = {**frame.f_locals, **names}
+        frame = frame.f_back
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {**names, **{name: cell.cell_contents for name, cell in cells if _is_filled(cell)}}
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - an empty cell raises
+    except ValueError:
+        return False
+    return True
+
+
+def _without_metadata(hint: object) -> object:
+    """Annotated[Message, …] is a Message: constraints matter for bodies only."""
+    return unwrapped(hint) if _is_open(unwrapped(hint)) else hint
 
 
 def _is_open(annotation: object) -> bool:
     return annotation in (inspect.Parameter.empty, object, typing.Any, Message, BusMessage)
-
-
-def converter(annotation: object) -> Callable[[object], object]:
-    """A function that converts a body to the type, or raises PayloadMismatch."""
-    exact = _classes(annotation)
-
-    def convert(body: object) -> object:
-        if isinstance(body, exact):
-            return body
-        try:
-            converted = _converted(body, annotation)
-            # If the conversion only validated the body (a dict as dict[str, int]), pass the original, not the copy.
-            return body if type(converted) is type(body) and converted == body else converted
-        except (msgspec.ValidationError, msgspec.DecodeError, TypeError, ValueError) as error:
-            wanted = annotation.__name__ if type(annotation) is type else str(annotation)
-            raise PayloadMismatch(
-                f"the handler expects {wanted}, the body is {type(body).__name__}: {error}",
-                "publish a body of the annotated type, or change the annotation of the handler",
-            ) from error
-
-    return convert
-
-
-def _classes(annotation: object) -> tuple[type, ...]:
-    """The classes whose instances need no conversion: a class itself, or the classes of a union."""
-    parts = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    found = [_instances_of(part) for part in parts]
-    return tuple(part for part in found if part is not None)
-
-
-def _instances_of(part: object) -> type | None:
-    """The class whose instances need no validation; None if each body has to be validated."""
-    origin = typing.get_origin(part)
-    if isinstance(origin, type) and all(argument in (object, typing.Any) for argument in typing.get_args(part)[1:]):
-        # dict[str, object] and list[Any] restrict no item, so isinstance is enough.
-        return origin if typing.get_args(part)[0] in (str, object, typing.Any) and origin in (dict, list, set) else None
-    if not isinstance(part, type) or origin is not None or typing.is_typeddict(part):
-        return None
-    if getattr(part, "_is_protocol", False) and not getattr(part, "_is_runtime_protocol", False):
-        raise HandlerInvalid(
-            f"the Protocol {part.__name__} cannot be checked at run time", "mark it @runtime_checkable, or use a class"
-        )
-    return part
-
-
-def _converted(body: object, annotation: typing.Any) -> object:
-    if isinstance(body, Serialized):
-        if body.format is SerializationFormat.JSON:
-            return msgspec.json.decode(body.data, type=annotation)
-        if body.format is SerializationFormat.MESSAGE_PACK:
-            return msgspec.msgpack.decode(body.data, type=annotation)
-        raise ValueError(f"data in the format {body.format.value} cannot be decoded")
-    if isinstance(body, bytes) and annotation is not str:
-        return msgspec.json.decode(body, type=annotation)
-    wants_dict = annotation is dict or typing.get_origin(annotation) is dict
-    if wants_dict and not isinstance(body, dict):
-        return msgspec.convert(msgspec.to_builtins(body), annotation)
-    return msgspec.convert(body, annotation, from_attributes=True)

@@ -14,7 +14,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Final, final
 
-from unibus.bus.dead_letter_copy import dead_letter, described, error_text
+from unibus.bus.dead_letter_copy import dead_letter, error_text
+from unibus.bus.execution.failure_log import FailedDelivery, FailureLog, command_for_channel, shown
 from unibus.bus.execution.retries import PendingRetries
 from unibus.bus.pubsub.channel import Channel, Evicted
 from unibus.bus.pubsub.delivery import DeliveryOutcomes
@@ -31,12 +32,12 @@ from unibus.core.flow.deadletter import (
     TTL_EXPIRED,
     Verdict,
     after_failure,
+    sub_queue,
     target,
     was_dead_lettered,
 )
 from unibus.core.flow.expiry import is_expired
 from unibus.core.flow.metrics import ChannelMetrics
-from unibus.counting import counted
 from unibus.errors import BusError, HandlerInvalid, PayloadMismatch
 
 log = logging.getLogger("unibus")
@@ -54,6 +55,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         self._timers = timers
         self._chance = chance
         self.retries = PendingRetries(exchange.monotonic_ns)
+        self.failures = FailureLog(exchange.monotonic_ns)
         self.watchers: list[Callable[[], None]] = []  # Called when a slot becomes idle: drain() and close() wait so.
         self.orphaned: Callable[[Group], None] | None = None  # Takes over the backlog of a closed group.
         self.dead_letter_queue: Callable[[str], Channel] | None = None  # Finds or makes a dead-letter channel.
@@ -90,7 +92,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
 
     def expired(self, group: str, message: Message) -> None:
         self.metrics_of(message.channel).count("expired")
-        self._move_to_dead_letters(group, message, TTL_EXPIRED, None)
+        self._dead_letter_unhandled(group, message, TTL_EXPIRED)
 
     def dead_letter(self, channel: Channel, evicted: list[Evicted]) -> None:
         """Dead-letter the evicted messages: all of them, also after an inline handler that raises SystemExit."""
@@ -108,7 +110,19 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
             self.expired("", evicted_item.message)
         else:
             channel.metrics.count("evicted")
-            self._move_to_dead_letters("", evicted_item.message, QUEUE_OVERFLOW, None)
+            self._dead_letter_unhandled("", evicted_item.message, QUEUE_OVERFLOW)
+
+    def _dead_letter_unhandled(self, group: str, message: Message, reason: str) -> None:
+        """Dead-letter a message that no handler has failed for, if it is kept at all: a warning, not an error."""
+        place = self._move_to_dead_letters(group, message, reason, None)
+        if place:
+            log.warning(
+                "message %s of channel %r is dead-lettered in %r (%s)",
+                shown(message.id),
+                message.channel,
+                place,
+                reason,
+            )
 
     def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         # Runs in the thread or task of the handler, while its slot still counts as running: drain() cannot see the bus
@@ -116,22 +130,21 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         # waits for it.
         metrics = self.metrics_of(message.channel)
         metrics.count("errors")
-        group = consumer.group
         # A retry cannot help: the body will never have the handler's type.
         unfit = isinstance(error, PayloadMismatch)
         if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
             self._retry(consumer, message, error)
         else:
-            self.dead(group, message, PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED, error)
+            self._give_up(consumer, message, PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED, error)
 
     def _retry(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         group = consumer.group
-        log.info("%r failed in group %r and will be redelivered: %s", message, group.name, described(error))
         again = message.copy()  # The other groups share the original, with a delivery count of their own.
         again.delivery_count = message.delivery_count + 1
         back = consumer.requeue_back
         delay_ns = consumer.retry.delay_ns(message.delivery_count, self._chance())
+        self.failures.retried(failed_delivery(consumer, message, error), delay_ns)
         # Added before `delay`, discarded after `undelay`: `retries` knows every retry that the group counts, so a close
         # in between does not mistake a retry for a message that is being handled.
         number = self.retries.add(group, delay_ns)
@@ -152,43 +165,35 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         else:
             due()
 
-    def dead(self, group: Group, message: Message, reason: str, error: BaseException) -> None:
-        if not self._move_to_dead_letters(group.name, message, reason, error):
+    def _give_up(self, consumer: Consumer, message: Message, reason: str, error: BaseException) -> None:
+        """The last delivery has failed: dead-letter the message, or discard it if it is in a dead-letter queue."""
+        failed = failed_delivery(consumer, message, error)
+        place = self._move_to_dead_letters(failed.group, message, reason, error)
+        if place:
+            in_own_queue = place == sub_queue(message.channel)
+            command = command_for_channel(message.channel) if in_own_queue else f"bus.subscribe({place!r}, …)"
+            self.failures.dead_lettered(failed, reason, place, command)
+        else:
             self.metrics_of(message.channel).count("discarded")
-            log.error(
-                "%r failed in a dead-letter queue and is discarded (%s): %s",
-                message,
-                reason,
-                error_text(error),
-            )
+            self.failures.discarded(failed, reason)
         # A requester must get one answer. A group of a pattern (no metrics) only listens to requests, so it never
         # answers.
-        if group.metrics is not None:
+        if consumer.group.metrics is not None:
             self.reply_failure(message, reason, error)
 
-    def _move_to_dead_letters(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
-        """Dead-letter a message, past every bound. False if it has no dead-letter queue to go to: it failed in one
+    def _move_to_dead_letters(self, group: str, message: Message, reason: str, error: BaseException | None) -> str:
+        """Dead-letter a message, past every bound. Returns the queue; "" if it has none to go to: it failed in one
         already, or it expired or was evicted on a channel without dead_letter_channel (core/flow/deadletter.py)."""
         origin = self._exchange.channels.get(message.channel)
         named = None if origin is None else origin.dead_letter_channel
         place = target(message.channel, named or "", reason, was_dead_lettered(message.headers))
         if not place or self.dead_letter_queue is None:
-            return False
+            return ""
         # A copy with a new channel. The original is left as it is: other groups may be handling it right now.
         dead_message = dead_letter(message, place, reason, error, group, self._exchange.wall_ns())
         self.metrics_of(message.channel).count("dead_lettered")
-        log.warning(
-            "%r is dead-lettered in %r after %s to group %r (%s): %s",
-            message,
-            place,
-            counted(message.delivery_count, "delivery", "deliveries"),
-            group,
-            reason,
-            described(error),
-            exc_info=error if log.isEnabledFor(logging.DEBUG) else None,
-        )
         self._exchange.force(self.dead_letter_queue(place), dead_message)
-        return True
+        return place
 
     # Requests
 
@@ -234,3 +239,15 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         properties = message.properties
         if properties is not None and properties.reply_to is not None:
             self._reply(properties.reply_to, message, None, {"error_reason": reason, "error_text": error_text(error)})
+
+
+def failed_delivery(consumer: Consumer, message: Message, error: BaseException) -> FailedDelivery:
+    return FailedDelivery(
+        consumer.name,
+        consumer.group.name,
+        message.channel,
+        message.id,
+        message.delivery_count,
+        consumer.retry.deliveries_max,
+        error,
+    )

@@ -137,7 +137,7 @@ def _message_id(given: object) -> str:
     if isinstance(given, Message):
         return given.id
     if not isinstance(given, str) or not given:
-        raise UsageError(f"a message id is a str that is not empty, not {given!r}", "pass an id, or a Message")
+        raise UsageError(f"a message id must be a str that is not empty, not {given!r}", "pass an id, or a Message")
     return plain_text("the id of a message", given)
 
 

@@ -66,7 +66,7 @@ class TracedChannels:
             return pending.wait() if may_block else message
         with _Publish(self._spans, target, [message]):
             if self._post(target, [message], message) == FULL:
-                self._bus._post_blocking(target, [message], may_block)
+                self._bus._post_from_sync(target, [message], may_block)
         return message
 
     def _stored(
@@ -88,11 +88,11 @@ class TracedChannels:
         publishing = _Publish(self._spans, target, messages)
         with publishing:
             if self._post(target, messages, item) == FULL:
-                if isinstance(bus, MessageBus):
+                if isinstance(bus, SyncMessageBus):
+                    bus._refused(target, messages, FULL)
+                elif isinstance(bus, MessageBus) and not bus._is_posted_at_call(target, messages):
                     publishing.is_blocked = True
-                    return self._wait_for_space(publishing, bus._publish_when_room(target, messages), item)
-                assert isinstance(bus, SyncMessageBus)
-                bus._refused(target, messages, FULL)
+                    return self._wait_for_space(publishing, bus._wait_for_place(target, messages), item)
         if isinstance(bus, SyncMessageBus):
             return resolved(item)
         return _ready_result(item, target.sequence & (QUANTUM - 1) == 0 or not isinstance(item, Message))

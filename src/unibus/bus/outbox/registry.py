@@ -80,7 +80,7 @@ class Outboxes:
         drops all locks of a process on a file when one of its descriptors is closed, so two copies can corrupt it."""
         if is_open_here(path):
             raise UsageError(
-                f"{Path(path).name} is the store of a bus in this process",
+                f"{Path(path).name} is the store of a bus in this process and cannot have an outbox",
                 "keep the rows of your application in a file of their own",
             )
 

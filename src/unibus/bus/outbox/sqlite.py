@@ -193,7 +193,10 @@ class SqliteTable:
             yield
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY:
-                raise StoreBusy(f"{name} is locked", "its outbox is relayed after the lock is released") from error
+                raise StoreBusy(
+                    f"database {name} is locked by another connection",
+                    "its outbox is relayed after the lock is released",
+                ) from error
             hint = "check that the file exists and can be written"
             raise StoreUnavailable(f"the outbox in {name} cannot be used: {error}", hint) from error
         except sqlite3.DatabaseError as error:

@@ -169,7 +169,7 @@ class DurableChannels:
         module: str | None = None,
     ) -> Subscription:
         self._registry.check_open("subscribed")
-        plan = plan_for(handler)
+        plan = plan_for(handler, in_memory=False)
         checked_options(plan, concurrency, options)
         refused = [name for name in _REFUSED if name in options]
         if refused:
@@ -250,8 +250,10 @@ class DurableChannels:
         inner = Consumer(number, pump.group, handler, plan.shape)
         inner.convert = plan.convert
         inner.retry = retry
+        inner.name = plan.name
         outer = Consumer(number, pump.group, pump_handler(pump, inner, plan.is_async), 0)
         outer.retry = retry
+        outer.name = plan.name
         outer.concurrency = concurrency
         outer.bus = self._exchange
         outer.executor = self._executors.executor_for(plan)

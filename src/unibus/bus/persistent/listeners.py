@@ -42,6 +42,7 @@ class ListenerFanOut:
         self._waiting: deque[tuple[Pending[list[object]], list[Message]]] = deque()
         consumer = Consumer(next_number(), self.group, self._deliver, TAKES_MESSAGE)
         consumer.executor = workers
+        consumer.name = self.group.name
         consumer.bus = exchange
         self.group.add(consumer)
 

@@ -71,7 +71,7 @@ class Publishing:
                 return resolved([])
             # While publishes are blocked a new one queues behind them, or it would overtake them. A batch of duplicates
             # needs no place, so it need not wait.
-            queue = self._publish_queues.get(target.name) if target.waits else None
+            queue = self._publish_queues.get(target.name) if target.waits and target.declared else None
             if queue is None or not queue.is_waiting() or not self._count_new(commands):
                 pending = self._admit(target, messages, commands)
                 if pending is not None:

@@ -29,8 +29,9 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
-from unibus.bus.dead_letter_copy import described, error_text
-from unibus.bus.execution.outcomes import UNANSWERED, BusDeliveryOutcomes
+from unibus.bus.dead_letter_copy import error_text
+from unibus.bus.execution.failure_log import command_for_channel, command_for_store
+from unibus.bus.execution.outcomes import UNANSWERED, BusDeliveryOutcomes, failed_delivery
 from unibus.bus.persistent.delivery_order import AHEAD, DeliveryOrder
 from unibus.bus.persistent.store_watch import StoreWatch
 from unibus.bus.pubsub.delivery import wants_reply
@@ -47,15 +48,17 @@ from unibus.core.flow.deadletter import (
     Verdict,
     after_failure,
     encodable,
+    sub_queue,
 )
 from unibus.core.flow.expiry import is_expired
 from unibus.core.flow.metrics import ChannelMetrics
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
 from unibus.core.lifecycle.envelope import message_of, overrides_of
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError, LockLost, PayloadMismatch, StoreFailed
 from unibus.stores.seam.pending import Pending
-from unibus.stores.seam.store import ClaimRequest
+from unibus.stores.seam.store import ClaimRequest, Store
 
 log = logging.getLogger("unibus")
 
@@ -346,12 +349,12 @@ class SubscriptionPump:
         unfit = isinstance(error, PayloadMismatch)
         if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
-            log.info("%s #%d failed in group %r: %s", self.entity, claimed.sequence, self.group.name, described(error))
-            self._abandon(claimed, message, inner.retry.delay_ns(claimed.delivery_count, self._queues.chance()))
+            delay_ns = inner.retry.delay_ns(claimed.delivery_count, self._queues.chance())
+            self._outcomes.failures.retried(failed_delivery(inner, message, error), delay_ns)
+            self._abandon(claimed, message, delay_ns)
         else:
             metrics.count("dead_lettered")
             reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
-            log.warning("%s #%d is dead-lettered (%s): %s", self.entity, claimed.sequence, reason, described(error))
             self._outcomes.reply_failure(message, reason, error)
             command = _command(DEAD_LETTER, claimed)
             command.reason = reason
@@ -360,6 +363,8 @@ class SubscriptionPump:
             trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
             command.overlay = overrides_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
             self._settle(claimed, message, command)
+            place, shown_by = _find_dead_letter(self._queues.store, self.entity, message)
+            self._outcomes.failures.dead_lettered(failed_delivery(inner, message, error), reason, place, shown_by)
 
     def _abandon(self, claimed: Claimed, message: Message, delay_ns: int) -> None:
         """Abandon the message. The group is not idle until the retry is due; after that the claim of `due` counts."""
@@ -415,6 +420,20 @@ class SubscriptionPump:
 
 def _command(verb: int, claimed: Claimed) -> Settle:
     return Settle(verb, claimed.entity, claimed.sequence, claimed.token)
+
+
+def _find_dead_letter(store: Store, entity: str, message: Message) -> "tuple[str, str]":
+    """The queue that a message is dead-lettered in, and the command that shows it there."""
+    found = store.catalog.find(entity)
+    forwarded = "" if found is None else found.settings.forward_dead_letters_to
+    target = store.catalog.find(forwarded) if forwarded else None
+    if target is None or target.kind != QUEUE:
+        forwarded = ""  # A topic takes it only while a group listens there; until then it stays in its own queue.
+    if not store.url.startswith("memory:"):
+        command = command_for_store(store.url, message.id)
+    else:
+        command = f"bus.peek({forwarded!r})" if forwarded else command_for_channel(message.channel)
+    return forwarded or sub_queue(entity), command
 
 
 def _is_accepted(group: Group, entity: str, message: Message) -> bool:

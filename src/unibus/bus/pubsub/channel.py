@@ -15,7 +15,7 @@ What a full channel does is its drop policy:
     drop_new   reject the new message: publish raises QueueFull
     drop_old   evict the oldest of the least urgent waiting messages: it is dead-lettered if the channel has a
                dead_letter_channel, else counted. A message is never evicted for a less urgent one: QueueFull instead
-    block      the publisher waits for a free place (blocked.py, backpressure.py)
+    block      the publisher waits for a free place (blocked.py, backpressure.py); also on an implicit channel
 
 Only reliable groups bound a channel. A lossy group (`overflow="drop_oldest"`) has a queue of its own size and drops
 from it. Messages that wait for a retry count against the bound, and cannot be evicted.
@@ -87,6 +87,7 @@ class Channel:
         self.max_size: i64 = 0  # Waiting messages per group in memory; 0 = unbounded.
         self.evicts = False  # A full queue frees a place by evicting the oldest of the least urgent messages.
         self.waits = False  # A publisher waits for a free place.
+        self.block_timeout_s: float | None = None  # How long it waits; None: without a limit.
         self.default_priority: i64 = Priority.NORMAL
         self.ttl_ns: i64 = 0
         self.first_expiry_ns: i64 = 0  # Lower bound of the expiry of all waiting messages; 0 = none expires.

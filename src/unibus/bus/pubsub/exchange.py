@@ -15,7 +15,7 @@ derived from, so the common publish compares two numbers and looks up nothing.
 
 import math
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -63,6 +63,13 @@ REQUEST_HEADER: Final = "request_id"
 _BODY_CHARS_SAFE: Final = BODY_BYTES_MAX // 4
 # No class can derive from memoryview, so comparing types is enough, and cheap for other bodies.
 _VIEW: Final = memoryview
+
+
+class FullReason(NamedTuple):
+    """Why a publisher did not wait for a free place any longer: the end of the error text, and its hint."""
+
+    what: str
+    hint: str
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -374,12 +381,12 @@ class Exchange:
             metrics.count_refusal(error, 1)
             raise
 
-    def refusal(self, channel: Channel, item: object, verdict: i64) -> PublishError:
+    def refusal(self, channel: Channel, item: object, verdict: i64, reason: FullReason | None = None) -> PublishError:
         """The error of a negative verdict; counts it in the channel's metrics."""
         count = len(item) if isinstance(item, list) else 1
         if isinstance(item, Message):
             item.release()
-        error = self._rate_limited(channel, count) if verdict == RATE_LIMITED else queue_full(channel, item)
+        error = self._rate_limited(channel, count) if verdict == RATE_LIMITED else queue_full(channel, item, reason)
         channel.metrics.count_refusal(error, count)
         return error
 
@@ -398,11 +405,22 @@ def rate_limited(name: str, wait_s: float) -> RateLimited:
     return RateLimited(f"channel {name!r} is over its rate limit", hint, wait_s)
 
 
-def queue_full(channel: Channel, item: object) -> PublishError:
+def queue_full(channel: Channel, item: object, reason: FullReason | None = None) -> PublishError:
+    if isinstance(item, list) and len(item) > channel.max_size:
+        return QueueFull(
+            f"channel {channel.name!r} takes at most {counted(channel.max_size, 'message')} (max_queue_size), and the "
+            f"batch has {len(item):,}",
+            "publish smaller batches, or create the channel with a larger max_queue_size",
+            item,
+        )
+    full = f"channel {channel.name!r} is full: {counted(channel.max_size, 'message')} waiting (max_queue_size)"
+    if reason is not None:
+        return QueueFull(full + reason.what, reason.hint, item)
+    if not channel.declared:
+        hint = "await publish(), which waits for a free place, or create the channel with a larger max_queue_size"
+        return QueueFull(full, hint, item)
     return QueueFull(
-        f"channel {channel.name!r} is full: {counted(channel.max_size, 'message')} waiting (max_queue_size)",
-        "publish more slowly, add workers, raise max_queue_size, or use drop_policy 'block' or 'drop_old'",
-        item,
+        full, "publish more slowly, add workers, raise max_queue_size, or use drop_policy 'block' or 'drop_old'", item
     )
 
 

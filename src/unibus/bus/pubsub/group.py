@@ -65,6 +65,7 @@ class Consumer:
         self.retry = RetryPolicy()
         self.requeue_back = False
         self.bus: object = None
+        self.name = ""  # Of the user's handler, for the log.
 
 
 @final

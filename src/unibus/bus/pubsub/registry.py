@@ -21,7 +21,7 @@ from unibus.bus.pubsub.group import Group
 from unibus.bus.pubsub.name_space import NameSpace
 from unibus.bus.pubsub.pattern_names import PatternNames
 from unibus.bus.pubsub.unrouted import UnroutedWarnings
-from unibus.bus.settings import DROP_OLD, DROP_POLICIES, BusConfig, ChannelConfig, UnaskedSize
+from unibus.bus.settings import BLOCK, DROP_OLD, DROP_POLICIES, BusConfig, ChannelConfig, UnaskedSize
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.fields import seconds_ns
 from unibus.core.flow.deadletter import is_sub_queue
@@ -29,13 +29,19 @@ from unibus.core.flow.dedup import Deduplicator
 from unibus.core.flow.limiter import TokenBucket
 from unibus.core.flow.metrics import ChannelMetrics
 from unibus.errors import BusClosed, BusError, ChannelExists, ChannelNotFound
-from unibus.limits import DEAD_LETTERS_KEPT_MAX, DEDUP_WINDOW_S_DEFAULT, IMPLICIT_CHANNELS_MAX
+from unibus.limits import (
+    BLOCK_TIMEOUT_S_DEFAULT,
+    DEAD_LETTERS_KEPT_MAX,
+    DEDUP_WINDOW_S_DEFAULT,
+    IMPLICIT_CHANNELS_MAX,
+)
 from unibus.stores.seam.forked import opened_by
 
 log = logging.getLogger("unibus")
 
 
-_IMPLICIT = ChannelConfig()
+_IMPLICIT = ChannelConfig(drop_policy=BLOCK, block_timeout=BLOCK_TIMEOUT_S_DEFAULT)
+"""The settings of a channel that a publish or a subscribe creates: a publisher that can wait does."""
 
 
 class ChannelRules(NamedTuple):
@@ -231,6 +237,7 @@ class Registry(ChannelProvider):
         channel.stored_max = 0 if isinstance(config.max_queue_size, UnaskedSize) else config.max_queue_size
         policy = DROP_POLICIES[config.drop_policy]
         channel.evicts, channel.waits = policy.evicts, policy.waits
+        channel.block_timeout_s = config.block_timeout
         channel.default_priority = config.default_priority
         channel.ttl_ns = 0 if config.ttl is None else seconds_ns("ttl", config.ttl)
         channel.dead_letter_channel = config.dead_letter_channel

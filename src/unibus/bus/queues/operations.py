@@ -257,7 +257,7 @@ class Queues:
     def peek(self, entity: str, count: int, from_sequence: int) -> Pending[list[Message]]:
         """Read messages without locking them."""
         if count < 1:
-            raise UsageError(f"cannot peek {count} messages", "pass a count of 1 or more")
+            raise UsageError(f"count must be 1 or more, got {count}")
         return self.store.peek(entity, from_sequence, count).map(_decoded)
 
     # Entities
@@ -269,7 +269,7 @@ class Queues:
         """
         if self.exchange.transactions and current(self.store) is not None:
             raise TransactionInvalid(
-                "entities and rules cannot be created, changed or deleted inside a transaction",
+                "entities and rules cannot be created, changed, purged or deleted inside a transaction",
                 "do it before the transaction or after it; send() creates a missing queue itself",
             )
         return self
@@ -363,5 +363,5 @@ def checked_entity_name(name: str) -> str:
 def checked_subscription_name(name: str) -> str:
     checked = checked_name(name)
     if "/" in checked or checked.startswith("$"):
-        raise NameInvalid(f"subscription name {name!r} is not valid", "use a name without / that does not begin with $")
+        raise NameInvalid(f"subscription name {name!r} contains / or begins with $", "choose another name")
     return checked

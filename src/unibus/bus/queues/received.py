@@ -17,10 +17,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from mypy_extensions import mypyc_attr
 
+from unibus.bus.bodies.conversion import body_as
 from unibus.bus.dead_letter_copy import error_text
 from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
@@ -38,6 +40,7 @@ from unibus.errors import BusError, LockLost, UsageError
 from unibus.stores.seam.pending import Pending
 
 log = logging.getLogger("unibus")
+T = TypeVar("T")
 
 
 # Tracing has interpreted subclasses of these three classes (otel/).
@@ -60,6 +63,13 @@ class DeliveredMessage:
     @property
     def body(self) -> object:
         return self.message.body
+
+    def body_as(self, wanted: type[T]) -> T:
+        """The body as a dataclass, an attrs class, a pydantic model, a msgspec struct, or a type made of these.
+
+        Raises PayloadMismatch, which names the field, if the body does not fit; the message stays locked.
+        """
+        return body_as(self.body, wanted)
 
     @property
     def id(self) -> str:
@@ -153,8 +163,8 @@ class DeliveredMessage:
         if self._inside:
             self._queues.renewals.start(self.claimed, self._when_lost)
 
-    def _complete(self) -> Pending[None]:
-        return self._settle(self.command(COMPLETE), None)
+    def _settle_as(self, verb: int) -> Pending[None]:
+        return self._settle(self.command(verb), None)
 
     def _abandon(self, delay: float | None, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
         command = self.command(ABANDON)
@@ -172,9 +182,6 @@ class DeliveredMessage:
         command.description = description
         return self._settle(command, properties)
 
-    def _release(self) -> Pending[None]:
-        return self._settle(self.command(RELEASE), None)
-
     def _renew(self) -> Pending[None]:
         self.command(RELEASE)
         return self._queues.renew(self.claimed, Renew(self.entity, self.sequence, self.claimed.token))
@@ -191,7 +198,7 @@ class Received(DeliveredMessage):
 
     def complete(self) -> Pending[None]:
         """Remove the message: it was handled. `await message.complete()` returns when that is durable."""
-        return self._complete()
+        return self._settle_as(COMPLETE)
 
     def abandon(self, delay: float | None = None, properties: Mapping[str, HeaderValue] | None = None) -> Pending[None]:
         """Make it ready again at its position, at once or after `delay` seconds, with its delivery count raised.
@@ -212,7 +219,7 @@ class Received(DeliveredMessage):
 
     def release(self) -> Pending[None]:
         """Make it ready again at its position without counting this delivery."""
-        return self._release()
+        return self._settle_as(RELEASE)
 
     def renew_lock(self) -> Pending[None]:
         """Extend the lock by its full duration from now. Not needed inside `async with message`."""
@@ -280,7 +287,7 @@ class SyncReceived(DeliveredMessage):
 
     def complete(self) -> None:
         """Remove the message: it was handled."""
-        self._complete().wait()
+        self._settle_as(COMPLETE).wait()
 
     def abandon(self, delay: float | None = None, properties: Mapping[str, HeaderValue] | None = None) -> None:
         """Make it ready again at its position, at once or after `delay` seconds, with its delivery count raised.
@@ -301,7 +308,7 @@ class SyncReceived(DeliveredMessage):
 
     def release(self) -> None:
         """Make it ready again at its position without counting this delivery."""
-        self._release().wait()
+        self._settle_as(RELEASE).wait()
 
     def renew_lock(self) -> None:
         """Extend the lock by its full duration from now. Not needed inside `with message`."""

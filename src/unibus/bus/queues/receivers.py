@@ -67,7 +67,7 @@ def request_for(entity: str, count: int, mode: str, consumer: str, session: Sess
     if not isinstance(entity, str):
         raise UsageError(f"an entity name must be a str, not {type(entity).__name__}")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= BATCH_MAX:
-        raise UsageError(f"cannot receive {count!r} messages", f"pass a whole number from 1 to {BATCH_MAX}")
+        raise UsageError(f"count must be a whole number from 1 to {BATCH_MAX}, got {count!r}")
     if mode not in (PEEK_LOCK, RECEIVE_AND_DELETE):
         raise UsageError(f"unknown receive mode {mode!r}", f"use {PEEK_LOCK!r} or {RECEIVE_AND_DELETE!r}")
     held = None if session is None else (session.session_id, session.token)

@@ -132,9 +132,8 @@ class Shutdown:
 
     def _refuse_blocked(self) -> None:
         """Publishers that wait for a place look again and find the bus closed, handlers only once it is drained."""
-        for channel in list(self._exchange.channels.values()):
-            # Blocked publishers check again, find the bus closed, and raise BusClosed.
-            channel.blocked.wake_all()
+        # Blocked publishers check again, find the bus closed, and raise BusClosed.
+        self._executors.wake_publishers()
 
     def _drain(self) -> None:
         closing = self.closing

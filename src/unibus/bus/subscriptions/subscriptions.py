@@ -186,6 +186,7 @@ class Subscriptions:
     def _consumer(self, group: Group, handler: Callable[..., object], plan: HandlerPlan) -> Consumer:
         consumer = Consumer(next_number(), group, handler, plan.shape)
         consumer.convert = plan.convert
+        consumer.name = plan.name
         consumer.bus = self._exchange
         consumer.executor = self._executors.executor_for(plan)
         if self.around is not None:

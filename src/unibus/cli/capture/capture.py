@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from unibus.cli.connection.bus_option import store_url
-from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.folders import check_can_write
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, flush, is_terminal, write_json
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import Json
 from unibus.cli.terminal.signals import stopping
 from unibus.counting import counted
 from unibus.errors import StoreUnavailable, UsageError
@@ -37,6 +38,7 @@ NICE: Final = 10
 """The bus goes first: a capture that falls behind catches up later, but a delayed bus delays its users."""
 
 NONE: Final = "none"
+_STATUS_HINT: Final = "the store comes first: `unibus capture --status [URL] [DIR]`"
 
 
 @dataclass(frozen=True)
@@ -45,28 +47,28 @@ class CaptureOptions:
         str | None,
         typer.Argument(
             metavar="URL",
-            help="The store: a URL, or the path of a file. With --status or --compact: the directory.",
+            help="The store: a URL, or the path of a file. With --status: to show the lag; may be left out.",
             show_default="UNIBUS_URL",
         ),
     ] = None
     folder: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DIR]",
-            help="The directory for segments. With --status: the store, to show the lag.",
+            metavar="DIR",
+            help="The directory with the segments.",
             show_default=DEFAULT_FOLDER,
         ),
     ] = None
-    rows: Annotated[int, typer.Option(min=1, help="Seal a segment at this number of events.")] = 1_000_000
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Seal a segment at this number of events.")] = 1_000_000
     bytes: Annotated[str, typer.Option(metavar="SIZE", help="Seal a segment at about this size.")] = "128MB"
-    every: Annotated[str, typer.Option(metavar="TIME", help="Seal a segment after this time.")] = "2s"
+    every: Annotated[str, typer.Option(metavar=METAVAR, help="Seal a segment after this time.")] = "2s"
     once: Annotated[bool, typer.Option("--once", help="Capture all existing events, then end.")] = False
-    keep: Annotated[str | None, typer.Option(metavar="TIME", help="Remove segments after this time; none: never.")] = (
+    keep: Annotated[str | None, typer.Option(metavar=METAVAR, help="Remove segments after this time; none: never.")] = (
         None
     )
     bodies: Annotated[bool | None, typer.Option(help="Whether to capture bodies.", show_default="yes")] = None
     bodies_keep: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Remove bodies after this time; none: never.")
+        str | None, typer.Option(metavar=METAVAR, help="Remove bodies after this time; none: never.")
     ] = None
     redact: Annotated[
         list[str] | None,
@@ -76,9 +78,11 @@ class CaptureOptions:
         ),
     ] = None
     cursor: Annotated[str, typer.Option(metavar="NAME", help="The name of the cursor in the store.")] = "capture"
-    status: Annotated[bool, typer.Option("--status", help="Show the status of DIR: `--status [DIR] [URL]`.")] = False
+    status: Annotated[bool, typer.Option("--status", help="Show the status of a capture: `--status [URL] [DIR]`.")] = (
+        False
+    )
     compact: Annotated[bool, typer.Option("--compact", help="Merge small segments: `--compact [DIR]`.")] = False
-    json: Annotated[bool, typer.Option("--json", help="Print the status as JSON, even on a terminal.")] = False
+    json: Json = False
     while_stdin: Annotated[bool, typer.Option("--while-stdin", hidden=True)] = False
 
 
@@ -92,16 +96,35 @@ def capture(options: CaptureOptions) -> ExitCode:
     """
     check_extra()
     if options.status:
-        _show_status(_directory(options), options.folder, options.json)
+        url, folder = _status_arguments(options.where, options.folder)
+        _show_status(local_folder(folder, "a capture"), url, options.json)
     elif options.compact:
-        _compact(_directory(options), _rotation(options))
+        _compact(_compact_argument(options.where, options.folder), _rotation(options))
     else:
         _capture(options)
     return ExitCode.OK
 
 
-def _directory(options: CaptureOptions) -> str:
-    return local_folder(options.where or DEFAULT_FOLDER, "a capture")
+def _status_arguments(first: str | None, second: str | None) -> tuple[str | None, str]:
+    """The store, if one is given, and the directory: `[URL] [DIR]`, as without --status. One argument may be either."""
+    if second is None:
+        return (first, DEFAULT_FOLDER) if first and _is_store(first) else (None, first or DEFAULT_FOLDER)
+    if _is_store(second) and not (first and _is_store(first)):
+        raise UsageError(f"{second} is a store, not a capture directory", _STATUS_HINT)
+    return first, second
+
+
+def _compact_argument(first: str | None, second: str | None) -> str:
+    if second is not None:
+        raise UsageError("--compact takes one argument, the directory", "use `unibus capture --compact [DIR]`")
+    return local_folder(first or DEFAULT_FOLDER, "a capture")
+
+
+def _is_store(given: str) -> bool:
+    from unibus.stores.schemes import is_store_scheme
+
+    scheme, separator, _ = given.partition("://")
+    return is_store_scheme(scheme) if separator else Path(given).is_file()
 
 
 def check_extra() -> None:
@@ -206,11 +229,11 @@ def _check_not_foreign(folder: str) -> None:
 
 
 def _check_folder(folder: str) -> None:
-    """Raises StoreUnavailable for a file, which would be a store: --status and --compact take the directory first."""
+    """Raises StoreUnavailable for a file, which may be a store."""
     if Path(folder).is_file():
         raise StoreUnavailable(
             f"{folder} is a file, not a capture directory",
-            "name the directory first: `unibus capture --status DIR URL`",
+            "use `unibus capture --compact [DIR]`, or `--status [URL] [DIR]`",
         )
 
 
@@ -291,10 +314,12 @@ def _report(progress: "CaptureProgress", folder: str) -> None:
 
 
 def _show_status(folder: str, url: str | None, as_json: bool) -> None:
+    from unibus.capture.manifest import load_about
     from unibus.capture.status import status_of
     from unibus.stores.schemes import open_history
 
     _check_folder(folder)
+    load_about(folder)  # Raises if it is no capture, before the store is opened.
     reader: HistoryReader | None = None
     with contextlib.ExitStack() as stack:
         if url is not None:

@@ -3,25 +3,24 @@
 Ctrl-C stops it between two batches: the reported counts are exact, and the same command continues with the rest.
 """
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 import typer
 
 from unibus.cli.connecting import managed
-from unibus.cli.connection.management import DeadLetters
 from unibus.cli.dlq.options import BulkOptions
 from unibus.cli.dlq.view import group_record, show_groups
+from unibus.cli.terminal.confirmation import confirm
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
-from unibus.cli.terminal.progress import bar
+from unibus.cli.terminal.progress import run_in_batches
 from unibus.cli.terminal.report import ExitCode
 from unibus.counting import counted
-from unibus.errors import UsageError
 
 if TYPE_CHECKING:
     from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult
     from unibus.bus.management.jobs.job_records import JobRequest
 
+NOUN: Final = "dead-lettered message"
 ERRORS_SHOWN: Final = 10
 COUNTS: Final = {
     "retried": "retried",
@@ -44,8 +43,9 @@ def carry_out(options: BulkOptions, question: str, request: "JobRequest") -> Exi
         if is_terminal():
             show_groups(groups)
         if not options.dry_run and not options.yes:
-            _ask(f"{question} {counted(sum(group.count for group in groups), 'dead-lettered message')}?")
-        result = _run(dead_letters, request, options.detach)
+            number = counted(sum(group.count for group in groups), NOUN)
+            confirm(f"{question} {number}?", has_dry_run=True)
+        result = run_in_batches(lambda progress: dead_letters.run(request, progress, options.detach), NOUN)
     if isinstance(result, int):
         _report_detached(result)
         return ExitCode.OK
@@ -53,44 +53,11 @@ def carry_out(options: BulkOptions, question: str, request: "JobRequest") -> Exi
     return ExitCode.FAILED if result.errors else ExitCode.OK
 
 
-def _ask(question: str) -> None:
-    if not (is_terminal() and sys.stdin.isatty()):
-        raise UsageError(
-            "there is no terminal to ask for a confirmation",
-            "add --yes to run without asking, or --dry-run to see what it would do",
-        )
-    typer.confirm(question[0].upper() + question[1:], abort=True)
-
-
-def _run(dead_letters: DeadLetters, request: "JobRequest", detach: bool) -> "ProcessingResult | int":
-    seen = [0, 0]
-    try:
-        with bar() as shown:
-
-            def progress(done: int, total: int) -> None:
-                seen[:] = done, total
-                shown(done, total)
-
-            return dead_letters.run(request, progress, detach)
-    except KeyboardInterrupt:
-        _report_stopped(*seen)
-        raise
-
-
 def _report_detached(job: int) -> None:
     if is_terminal():
         typer.echo(f"job {job} runs in the server; `unibus dlq jobs show {job}` shows its progress")
     else:
         write_json({"job": job})
-        flush()
-
-
-def _report_stopped(done: int, total: int) -> None:
-    if is_terminal():
-        of = f"{done:,} of {counted(total, 'dead-lettered message')}"
-        typer.echo(f"stopped after {of}; run the same command again to continue")
-    else:
-        write_json({"stopped": True, "done": done, "total": total})
         flush()
 
 

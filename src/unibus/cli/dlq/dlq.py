@@ -15,6 +15,7 @@ from unibus.cli.dlq.view import show_groups, show_list, show_message
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, flush
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import Limit, limit_of
 from unibus.errors import MessageNotFound
 
 dlq = typer.Typer(name="dlq", help="Inspect, retry, redirect or discard dead-lettered messages.")
@@ -28,7 +29,7 @@ def start(context: typer.Context) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions(FilterOptions):
-    count: Annotated[int, typer.Option(min=0, help="Number of messages; 0 for all.")] = 50
+    limit: Limit = "50"
     summary: Annotated[bool, typer.Option("--summary", help="Only the counts by queue and reason.")] = False
 
 
@@ -39,18 +40,18 @@ def ls(options: ListOptions) -> ExitCode:
 
     Exit code 3 if there are none.
     """
-    chosen = options.chosen()
+    chosen, limit = options.chosen(), limit_of(options.limit)
     with managed(options.url) as bus:
         dead_letters = bus.dead_letters()
         groups = dead_letters.groups(chosen)
-        shown = [] if options.summary else dead_letters.list(chosen, options.count or None)
+        shown = [] if options.summary else dead_letters.list(chosen, limit)
     if options.summary:
         show_groups(groups)
     else:
         show_list(shown)
         left = sum(group.count for group in groups) - len(shown)
         if left > 0:
-            aside(f"and {left:,} more; --count 0 lists all, --summary counts them")
+            aside(f"and {left:,} more; --limit all lists them, --summary counts them")
     if not groups:
         aside("no dead-lettered messages match")
     return ExitCode.OK if groups else ExitCode.NOTHING_MATCHED

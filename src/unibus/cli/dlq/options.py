@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
-from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.durations import METAVAR, seconds_of
+from unibus.cli.terminal.shared_options import DryRun, Yes
 from unibus.errors import UsageError
 from unibus.limits import DEAD_LETTER_RECOVERIES_MAX
 
@@ -26,8 +27,8 @@ class FilterOptions:
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason contains this text.")] = None
     error: Annotated[str | None, typer.Option(metavar="TEXT", help="The error type or text contains this.")] = None
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="The description contains this text.")] = None
-    older_than: Annotated[str | None, typer.Option(metavar="TIME", help="Dead-lettered before: 30m, 2h, 7d.")] = None
-    newer_than: Annotated[str | None, typer.Option(metavar="TIME", help="Dead-lettered since.")] = None
+    older_than: Annotated[str | None, typer.Option(metavar=METAVAR, help="Dead-lettered before: 30m, 2h, 7d.")] = None
+    newer_than: Annotated[str | None, typer.Option(metavar=METAVAR, help="Dead-lettered since.")] = None
     attempts_from: Annotated[int | None, typer.Option(min=0, metavar="N", help="Delivered at least N times.")] = None
     attempts_below: Annotated[int | None, typer.Option(min=0, metavar="N", help="Delivered fewer than N times.")] = None
     recoveries_from: Annotated[int | None, typer.Option(min=0, metavar="N", help="Retried at least N times.")] = None
@@ -56,10 +57,8 @@ class FilterOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BulkOptions(FilterOptions):
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation. Required without a terminal.")] = (
-        False
-    )
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would happen.")] = False
+    yes: Yes = False
+    dry_run: DryRun = False
     rate: Annotated[float | None, typer.Option(metavar="N", help="Maximum number of messages per second.")] = None
     batch_size: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Messages in one commit.")] = 500
     max_recoveries: Annotated[

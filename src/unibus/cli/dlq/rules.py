@@ -17,6 +17,7 @@ from unibus.cli.dlq.options import BulkOptions, FilterOptions
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import flush, is_terminal, printable, write, write_json
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.table import CellKind, TableColumn, print_table
 
 if TYPE_CHECKING:
     from unibus.bus.dead_letters.rules import RecoveryRule
@@ -92,21 +93,13 @@ def run(options: RulesRunOptions) -> ExitCode:
 
 
 def _table(found: "tuple[RecoveryRule, ...]", counts: Sequence[int] | None) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
-    for heading in ("#", "action", "when"):
-        drawn.add_column(heading, overflow="fold")
+    columns = [TableColumn("#", CellKind.FIGURE), TableColumn("action"), TableColumn("when")]
+    rows = [[str(number), _action(rule), _conditions(rule)] for number, rule in enumerate(found, 1)]
+    rows.append(["", "manual_review", "no rule matches"])
     if counts is not None:
-        drawn.add_column("messages", justify="right")
-    for number, rule in enumerate(found, 1):
-        last = [] if counts is None else [f"{counts[number - 1]:,}"]
-        drawn.add_row(str(number), Text(_action(rule)), Text(_conditions(rule)), *last)
-    drawn.add_row("", "manual_review", "no rule matches", *([] if counts is None else [f"{counts[-1]:,}"]))
-    Console(highlight=False).print(drawn)
+        columns.append(TableColumn("messages", CellKind.FIGURE))
+        rows = [[*row, f"{count:,}"] for row, count in zip(rows, counts, strict=True)]
+    print_table(columns, rows)
 
 
 def _action(rule: "RecoveryRule") -> str:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from unibus.cli.entities.entities import age
 from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
+from unibus.cli.terminal.table import CellKind, TableColumn, print_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
     from rich.text import Text
 
     from unibus.bus.dead_letters.dead_message import DeadMessage
@@ -49,7 +49,7 @@ def show_list(messages: "Sequence[DeadMessage]") -> None:
             write_json(record_of(each))
         flush()
     elif messages:
-        _print(_messages_table(messages))
+        _show_messages(messages)
 
 
 def show_groups(groups: "Sequence[DeadGroup]") -> None:
@@ -58,49 +58,28 @@ def show_groups(groups: "Sequence[DeadGroup]") -> None:
             write_json(group_record(group))
         flush()
     elif groups:
-        _print(_groups_table(groups))
+        _show_counts(groups)
 
 
-def _print(table: "Table") -> None:
-    from rich.console import Console
-
-    Console(highlight=False).print(table)
-
-
-def _table(*headings: tuple[str, bool]) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
-    for heading, is_number in headings:
-        drawn.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-    return drawn
-
-
-def _messages_table(messages: "Sequence[DeadMessage]") -> "Table":
-    from rich.text import Text
-
-    drawn = _table(("queue", False), ("#", True), ("age", True), ("tries", True), ("retried", True), ("reason", False))
-    drawn.add_column("id", no_wrap=True)  # Never folded, because people copy it.
+def _show_messages(messages: "Sequence[DeadMessage]") -> None:
+    figures = [TableColumn(heading, CellKind.FIGURE) for heading in ("#", "age", "tries", "retried")]
+    columns = [TableColumn("queue", CellKind.NAME), *figures, TableColumn("reason"), TableColumn("id", CellKind.EXACT)]
     now_ns = time.time_ns()
+    rows = []
     for each in messages:
         counts = (str(each.sequence), age(now_ns - each.failure_ns), str(each.retry_count), str(each.recovery_attempts))
-        why = Text(printable(each.failure_reason))
-        if each.last_error:
-            why.append(f"\n{printable(_head(each.last_error))}", style="dim")
-        drawn.add_row(Text(printable(_queue(each.entity))), *counts, why, Text(printable(each.id)))
-    return drawn
+        why = f"{each.failure_reason}\n{_head(each.last_error)}" if each.last_error else each.failure_reason
+        rows.append([_queue(each.entity), *counts, why, each.id])
+    print_table(columns, rows)
 
 
-def _groups_table(groups: "Sequence[DeadGroup]") -> "Table":
-    from rich.text import Text
-
-    drawn = _table(("queue", False), ("reason", False), ("messages", True), ("oldest", True))
+def _show_counts(groups: "Sequence[DeadGroup]") -> None:
+    figures = [TableColumn(heading, CellKind.FIGURE) for heading in ("messages", "oldest")]
     now_ns = time.time_ns()
-    for group in groups:
-        names = (Text(printable(_queue(group.entity))), Text(printable(group.reason)))
-        drawn.add_row(*names, f"{group.count:,}", age(now_ns - group.oldest_ns))
-    return drawn
+    print_table(
+        [TableColumn("queue", CellKind.NAME), TableColumn("reason"), *figures],
+        [[_queue(each.entity), each.reason, f"{each.count:,}", age(now_ns - each.oldest_ns)] for each in groups],
+    )
 
 
 def _queue(entity: str) -> str:

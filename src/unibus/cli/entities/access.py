@@ -10,6 +10,7 @@ import typer
 
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
 from unibus.errors import StoreBusy, UsageError
 
@@ -97,7 +98,7 @@ def list_rules(entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
 def token(
     entity: Entity = "",
     duration: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long it is valid: 90s, 30m, 2h, 7d.")
+        str, typer.Option("--for", metavar=METAVAR, help="How long it is valid: 90s, 30m, 2h, 7d.")
     ] = "1h",
     connection_string: Annotated[
         str,
@@ -121,7 +122,6 @@ def token(
     """Create a token for HTTP: curl -H "Authorization: $(unibus access token)" …"""
     import time
 
-    from unibus.cli.terminal.durations import seconds_of
     from unibus.core.access.connection import ConnectionString
     from unibus.core.access.rules import WELL_KNOWN_KEY, WELL_KNOWN_NAME
 
@@ -149,7 +149,7 @@ def _stored_rule(url: str, entity: str, name: str) -> "AuthorizationRule":
             hint = "a running server does not return keys: pass --connection-string, or stop the server"
             raise StoreBusy(error.what, hint, error.holder) from error
     if not stored.enabled:
-        raise UsageError(f"rule {stored.name!r} is disabled", "servers refuse its tokens; choose another rule")
+        raise UsageError(f"rule {stored.name!r} is disabled: servers refuse its tokens", "choose another rule")
     return stored
 
 

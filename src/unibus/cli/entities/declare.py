@@ -8,6 +8,7 @@ from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import DryRun
 
 if TYPE_CHECKING:
     from unibus.bus.management.settings.declaring import DeclaredEntity, DeclaredPlan
@@ -17,7 +18,7 @@ def declare(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="JSON, or the emulator's Config.json.", show_default=False)
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be done.")] = False,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_STORE,
 ) -> ExitCode | None:
     """Create and update entities from a file. A missing store is created.

@@ -10,16 +10,21 @@ from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
 from unibus.cli.connection.entity_rows import DEAD_LETTERS
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
+from unibus.cli.terminal.table import CellKind, TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from unibus.stores.seam.store import EntityInfo
 
 # Short headings, so that 80 columns have space for the name.
 COUNTS: Final = {"active": "active", "locked": "locked", "scheduled": "sched", "deferred": "defer", "dead": "dead"}
 NONE: Final = "–"
+COLUMNS: Final = (
+    TableColumn("name", CellKind.NAME),
+    TableColumn("kind", CellKind.EXACT),
+    *[TableColumn(heading, CellKind.FIGURE) for heading in (*COUNTS.values(), "size", "oldest")],
+)
 
 
 def entities(
@@ -67,30 +72,21 @@ def record_of(info: "EntityInfo", settings: bool) -> dict[str, object]:
 
 
 def _show(found: "Sequence[EntityInfo]", settings: bool) -> None:
+    print_table(COLUMNS, [_row(info, time.time_ns()) for info in found])
+    if not settings:
+        return
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(table(found, time.time_ns()))
-    for info in found if settings else ():
+    for info in found:
         _show_settings(console, info)
 
 
-def table(found: "Sequence[EntityInfo]", now_ns: int) -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
-    drawn.add_column("name", overflow="fold", min_width=10)
-    drawn.add_column("kind", no_wrap=True)
-    for heading in (*COUNTS.values(), "size", "oldest"):
-        drawn.add_column(heading, justify="right", no_wrap=True)
-    for info in found:
-        counts = [f"{getattr(info, name):,}" for name in COUNTS]
-        oldest = age(now_ns - info.oldest_ns) if info.oldest_ns else NONE
-        kind = "dead-letter" if info.kind == DEAD_LETTERS else info.kind
-        drawn.add_row(Text(printable(info.name)), kind, *counts, size(info.size_bytes), oldest)
-    return drawn
+def _row(info: "EntityInfo", now_ns: int) -> list[str]:
+    counts = [f"{getattr(info, name):,}" for name in COUNTS]
+    oldest = age(now_ns - info.oldest_ns) if info.oldest_ns else NONE
+    kind = "dead-letter" if info.kind == DEAD_LETTERS else info.kind
+    return [info.name, kind, *counts, size(info.size_bytes), oldest]
 
 
 def _show_settings(console: "Console", info: "EntityInfo") -> None:

@@ -16,20 +16,22 @@ from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
 from unibus.cli.connection.entity_rows import TopRow
 from unibus.cli.connection.management import Watching
 from unibus.cli.entities.entities import NONE, age
-from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.keyboard import keyboard
-from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
+from unibus.cli.terminal.output import flush, is_terminal, write_json
+from unibus.cli.terminal.table import Cell, CellKind, TableColumn, fitted, lines_of_row
 from unibus.counting import counted
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
-    from rich.table import Table
+    from rich.text import Text
 
 
 EVERY_S_MIN: Final = 0.05
 HEADINGS: Final = ("waiting", "in flight", "later", "dead", "oldest", "in/s", "out/s")
 DEAD: Final = HEADINGS.index("dead")
+COLUMNS: Final = (TableColumn("name", CellKind.NAME), *[TableColumn(each, CellKind.FIGURE) for each in HEADINGS])
 FRAME_LINES: Final = 4
 """Lines of the terminal that hold no row: the title, the headings, the rule below them, and the cursor."""
 
@@ -45,7 +47,7 @@ _KEYS: Final = {order[0]: order for order in TopOrder}
 
 
 def top(
-    every: Annotated[str, typer.Option(metavar="TIME", help="The refresh interval, for example 500ms or 2s.")] = "1s",
+    every: Annotated[str, typer.Option(metavar=METAVAR, help="The refresh interval, for example 500ms or 2s.")] = "1s",
     once: Annotated[bool, typer.Option("--once", help="Show the figures once and end.")] = False,
     sort: Annotated[TopOrder, typer.Option(help="Which entities come first.")] = TopOrder.WAITING,
     url: Url = DEFAULT_STORE,
@@ -61,17 +63,13 @@ def top(
         if not is_terminal():
             _write(watch, sort, every_s, once)
         elif once:
-            _console().print(table(arranged(watch.look(), sort)))
+            _print(_console(), arranged(watch.look(), sort))
         else:
             _live(watch, sort, every_s)
 
 
 def _interval(text: str) -> float:
-    milliseconds = text.strip().lower().removesuffix("ms")
-    if milliseconds != text.strip().lower() and milliseconds.isdecimal():
-        seconds = int(milliseconds) / 1_000
-    else:
-        seconds = seconds_of("--every", text)
+    seconds = seconds_of("--every", text)
     if seconds < EVERY_S_MIN:
         raise UsageError(f"--every {text} is too short", f"use at least {EVERY_S_MIN:g} s")
     return seconds
@@ -120,6 +118,10 @@ def _console() -> "Console":
     return Console(highlight=False)
 
 
+def _print(console: "Console", rows: Sequence[TopRow]) -> None:
+    console.print(table(rows, console.width), soft_wrap=True)
+
+
 def _live(watch: Watching, order: TopOrder, every_s: float) -> None:
     """Refreshes until q or Ctrl-C. The last figures stay on the terminal."""
     from rich.live import Live
@@ -136,37 +138,36 @@ def _live(watch: Watching, order: TopOrder, every_s: float) -> None:
                 if time.monotonic() >= next_s:
                     rows, next_s = watch.look(), time.monotonic() + every_s
     finally:
-        console.print(table(arranged(rows, order)))
+        _print(console, arranged(rows, order))
 
 
 def _frame(rows: Sequence[TopRow], order: TopOrder, every_s: float, console: "Console") -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    shown = arranged(rows, order)[: max(1, console.height - FRAME_LINES)]
+    found = arranged(rows, order)
+    lines = lines_of_row(COLUMNS, _cells(found), console.width)
+    shown = found[: max(1, (console.height - FRAME_LINES) // lines)]
     hidden = f", {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
     entities = counted(len(rows), "entity", "entities")
     title = f"{entities}{hidden}, by {order}, every {every_s:g} s    q ends; sort: w d o r"
-    return Group(Text(title, style="dim", no_wrap=True, overflow="ellipsis"), table(shown))
+    return Group(Text(title, style="dim", no_wrap=True, overflow="ellipsis"), table(shown, console.width))
 
 
-def table(rows: Sequence[TopRow]) -> "Table":
-    from rich import box
-    from rich.table import Table
+def table(rows: Sequence[TopRow], width: int) -> "Text":
+    return fitted(COLUMNS, _cells(rows), width)
+
+
+def _cells(rows: Sequence[TopRow]) -> list[list[Cell]]:
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
-    drawn.add_column("name", min_width=10)
-    for heading in HEADINGS:
-        drawn.add_column(heading, justify="right", no_wrap=True)
+    found: list[list[Cell]] = []
     for row in rows:
-        # Only the name may be shortened: rich does not make a column narrower that is declared no_wrap.
-        name = Text(printable(row.name), no_wrap=True, overflow="ellipsis")
-        figures = [Text(each) for each in _figures(row)]
+        figures: list[Cell] = list(_figures(row))
         if row.dead:
-            figures[DEAD].stylize("bold red")
-        drawn.add_row(name, *figures)
-    return drawn
+            figures[DEAD] = Text(_figures(row)[DEAD], "bold red")
+        found.append([row.name, *figures])
+    return found
 
 
 def _figures(row: TopRow) -> tuple[str, ...]:

@@ -180,7 +180,9 @@ def _document(file: str) -> Document:
         found = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         where = "standard input" if file == STDIN else file
-        raise UsageError(f"{where} is not one message in JSON: {error}", "`unibus peek --count 1` writes one") from None
+        raise UsageError(
+            f"{where} is not one message in JSON: {error}", "`unibus peek QUEUE -n 1` writes one"
+        ) from None
     envelope = found.get("envelope", found) if isinstance(found, dict) else None
     if not isinstance(envelope, dict):
         hint = 'for example {"headers": {"color": "red"}, "subject": "order"}'

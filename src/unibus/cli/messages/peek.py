@@ -8,17 +8,18 @@ from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found
 from unibus.cli.terminal.output import aside
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import Limit, Raw, limit_of
 from unibus.errors import EntityNotFound
 
 
 def peek(
     queue: Queue,
-    count: Annotated[int, typer.Option(min=0, help="Number of messages; 0 for all.")] = 10,
+    limit: Limit = "10",
     from_sequence: Annotated[
         int, typer.Option("--from", min=0, metavar="SEQ", help="Start at this sequence number.")
     ] = 0,
     dead_letters: DeadLetters = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Print the bodies only.")] = False,
+    raw: Raw = False,
     url: Url = DEFAULT_STORE,
 ) -> ExitCode:
     """Show messages without receiving them.
@@ -30,7 +31,7 @@ def peek(
     from unibus.cli.terminal.message_view import MessageView
 
     entity = entity_name(queue, dead_letters)
-    view, shown = MessageView(raw), 0
+    view, shown, count = MessageView(raw), 0, limit_of(limit) or 0
     with managed(url) as bus:
         try:
             for message in bus.peek(entity, from_sequence, count):

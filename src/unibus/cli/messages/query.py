@@ -10,22 +10,20 @@ import typer
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
 from unibus.cli.connection.management import Asked
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write, write_json
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import Csv, Json, Limit, limit_of
+from unibus.cli.terminal.table import Cell, CellKind, TableColumn, print_table
 from unibus.counting import counted
 from unibus.errors import UsageError
 from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from unibus.stores.query.result import QueryResult, Value
 
 NONE: Final = "–"
 STDIN: Final = "-"
-READABLE: Final = 20
-"""Columns that are folded at fewer characters are hard to read."""
 SQL_HELP: Final = "A SELECT over messages, dead_letters, events and outgoing; - reads it from standard input."
 
 
@@ -35,12 +33,12 @@ def query(
         list[str] | None,
         typer.Option("--param", "-p", metavar="VALUE", help="The value of the next ? in it. May be repeated."),
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, with a header line.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines, also on a terminal.")] = False,
-    rows: Annotated[int, typer.Option(min=1, max=QUERY_ROWS_MAX, help="Maximum number of rows.")] = QUERY_ROWS_DEFAULT,
+    as_csv: Csv = False,
+    as_json: Json = False,
+    limit: Limit = str(QUERY_ROWS_DEFAULT),
     time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Stop the query after this time.")
-    ] = QUERY_TIME_S_DEFAULT,
+        str, typer.Option(metavar=METAVAR, help="Stop the query after this time.")
+    ] = f"{QUERY_TIME_S_DEFAULT:g}s",
     memory: Annotated[
         float, typer.Option(metavar="MB", help="Stop the query at this memory use.")
     ] = QUERY_MEMORY_MB_DEFAULT,
@@ -55,9 +53,11 @@ def query(
     """
     if as_csv and as_json:
         raise UsageError("--csv and --json exclude each other", "use one of them")
+    rows = limit_of(limit, most=QUERY_ROWS_MAX) or QUERY_ROWS_MAX
+    seconds = seconds_of("--time-limit", time_limit)
     text = sys.stdin.read() if sql == STDIN else sql
     with managed(url) as bus:
-        result = bus.query(Asked(text, parameters or [], rows, time_limit, memory))
+        result = bus.query(Asked(text, parameters or [], rows, seconds, memory))
     if as_csv:
         write_csv(result)
     elif as_json or not is_terminal():
@@ -71,7 +71,7 @@ def query(
 
 def _report(result: "QueryResult", rows: int) -> None:
     if result.truncated:
-        typer.echo(f"there are more than {counted(rows, 'row')}; --rows shows more", err=True)
+        typer.echo(f"there are more than {counted(rows, 'row')}; --limit shows more", err=True)
     else:
         aside(f"{counted(len(result), 'row')} in {result.seconds:.2f} s")
 
@@ -94,49 +94,14 @@ def _text(value: "Value") -> str:
 
 
 def _show(result: "QueryResult") -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if _table_width(result) <= console.width:
-        console.print(table(result))
-    else:
-        console.print(records(result), soft_wrap=True, end="")
-
-
-def _table_width(result: "QueryResult") -> int:
-    """The width at which a table is readable: values longer than READABLE may be folded, shorter ones may not."""
-    names = (len(name) for name in result.columns)
-    longest = [max((len(_shown(row[place])) for row in result), default=0) for place in range(len(result.columns))]
-    return sum(min(max(pair), READABLE) + 1 for pair in zip(names, longest, strict=True))
-
-
-def records(result: "QueryResult") -> "Text":
-    """Each row as a block of names and values, for rows that are wider than the terminal."""
-    from rich.text import Text
-
-    shown = Text()
-    width = max(len(printable(name)) for name in result.columns)
-    for number, row in enumerate(result, 1):
-        shown.append(f"row {number}\n", style="bold")
-        for name, value in zip(result.columns, row, strict=True):
-            shown.append(f"  {printable(name):<{width}}  ", style="dim")
-            shown.append(_shown(value).replace("\n", "\n" + " " * (width + 4)) + "\n")
-    return shown
-
-
-def _shown(value: "Value") -> str:
-    return NONE if value is None else printable(_text(value))
-
-
-def table(result: "QueryResult") -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    columns = []
     for place, name in enumerate(result.columns):
         numbers = all(isinstance(row[place], (int, float, type(None))) for row in result)
-        drawn.add_column(Text(printable(name)), justify="right" if numbers else "left", overflow="fold")
-    for row in result:
-        drawn.add_row(*[Text(NONE, "dim") if value is None else Text(printable(_text(value))) for value in row])
-    return drawn
+        columns.append(TableColumn(printable(name), CellKind.FIGURE if numbers else CellKind.TEXT))
+    print_table(columns, [[_cell(value) for value in row] for row in result])
+
+
+def _cell(value: "Value") -> "Cell":
+    from rich.text import Text
+
+    return Text(NONE, "dim") if value is None else _text(value)

@@ -19,9 +19,11 @@ import typer
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found
 from unibus.cli.connection.management import BATCH, Management, Receiver, ReceiverSession, ShownMessage
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import ALL, LIMIT_METAVAR, LIMIT_NAMES, Follow, Raw, limit_of
 from unibus.cli.terminal.signals import until_signal
 from unibus.errors import BusError, EntityNotFound, SessionNotAllowed, SessionRequired, UsageError
 
@@ -34,13 +36,19 @@ Take: TypeAlias = Callable[[int, float | None], Awaitable[Sequence[ShownMessage]
 @dataclass(frozen=True)
 class ReceiveOptions:
     queue: Queue
-    count: Annotated[
-        int | None, typer.Option(min=0, show_default="1", help="Number of messages; 0 for all. No limit with --follow.")
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            *LIMIT_NAMES,
+            metavar=LIMIT_METAVAR,
+            show_default="1, all with --follow",
+            help="At most this number; all: no limit.",
+        ),
     ] = None
-    wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Wait this long for a message before ending.")
-    ] = 0.0
-    follow: Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C.")] = False
+    timeout: Annotated[
+        str, typer.Option(metavar=METAVAR, help="Wait at most this long for a message; 0 does not wait.")
+    ] = "0"
+    follow: Follow = False
     session: Annotated[
         str | None, typer.Option(metavar="ID|next", help="The messages of one session; next: of the next free session.")
     ] = None
@@ -49,8 +57,15 @@ class ReceiveOptions:
         bool, typer.Option("--delete", help="Remove messages before showing them: at most once, not at least once.")
     ] = False
     dead_letters: DeadLetters = False
-    raw: Annotated[bool, typer.Option("--raw", help="Print the bodies only.")] = False
+    raw: Raw = False
     url: Url = DEFAULT_STORE
+
+    def bounds(self) -> tuple[int, float | None]:
+        """How many messages at most, and how long to wait for each; None: without limit."""
+        default = ALL if self.follow else "1"
+        limit = limit_of(default if self.limit is None else self.limit) or NO_LIMIT
+        timeout_s = seconds_of("--timeout", self.timeout, zero=True)
+        return limit, None if self.follow else timeout_s
 
 
 @with_options(ReceiveOptions)
@@ -60,23 +75,26 @@ def receive(options: ReceiveOptions) -> ExitCode:
     Exit code 3 if there were no messages. Ctrl-C releases the messages that were not shown.
     """
     if options.keep and options.delete:
-        raise UsageError("--keep releases messages and --delete removes them", "use one of them")
+        raise UsageError(
+            "--keep and --delete exclude each other: --keep releases messages, --delete removes them", "use one of them"
+        )
     if options.keep and options.follow:
         raise UsageError(
             "--keep with --follow would lock every message until the end",
             "leave one of them out; `unibus peek` shows messages without locking them",
         )
+    bounds = options.bounds()
     with managed(options.url) as bus:
-        shown = until_signal(_receive(options, bus))
+        shown = until_signal(_receive(options, bus, bounds))
     if not shown:
         aside(f"no messages to receive from {entity_name(options.queue, options.dead_letters)}")
     return ExitCode.OK if shown else ExitCode.NOTHING_MATCHED
 
 
-async def _receive(options: ReceiveOptions, bus: Management) -> int:
+async def _receive(options: ReceiveOptions, bus: Management, bounds: tuple[int, float | None]) -> int:
     try:
         async with bus.receiver() as receiver:
-            reception = Reception(receiver, options)
+            reception = Reception(receiver, options, *bounds)
             await reception.run()
             return reception.shown
     except EntityNotFound:
@@ -90,7 +108,7 @@ async def _receive(options: ReceiveOptions, bus: Management) -> int:
 class Reception:
     """One run of the command. `shown` counts the messages that were written."""
 
-    def __init__(self, receiver: Receiver, options: ReceiveOptions) -> None:
+    def __init__(self, receiver: Receiver, options: ReceiveOptions, limit: int, wait_s: float | None) -> None:
         from unibus.cli.terminal.message_view import MessageView
 
         self.shown = 0
@@ -99,9 +117,8 @@ class Reception:
         self._entity = entity_name(options.queue, options.dead_letters)
         self._lock = not options.delete
         self._view = MessageView(options.raw)
-        default = 0 if options.follow else 1
-        self._limit = (default if options.count is None else options.count) or NO_LIMIT
-        self._wait_s = None if options.follow else options.wait
+        self._limit = limit
+        self._wait_s = wait_s
 
     async def run(self) -> None:
         if self._options.session is None:

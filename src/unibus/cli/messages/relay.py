@@ -15,6 +15,7 @@ from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
 from unibus.cli.connection.management import Management, Relay
 from unibus.cli.terminal.output import aside, flush, is_terminal, write_json
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import Follow
 from unibus.cli.terminal.signals import until_signal
 from unibus.errors import StoreBusy
 
@@ -37,7 +38,7 @@ class RelayJob:
 
 def relay(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The application's SQLite file.", show_default=False)],
-    follow: Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C.")] = False,
+    follow: Follow = False,
     again: Annotated[bool, typer.Option("--again", help="Retry transactions that the store has refused.")] = False,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Also relay transactions that belong to another store.")

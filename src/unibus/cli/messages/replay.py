@@ -4,7 +4,6 @@ Showing reads beside the process that owns the store. Sending again needs to own
 that is sent again keeps its id and its dedup key, so a queue with a dedup window rejects and counts the duplicates.
 """
 
-import sys
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -15,11 +14,13 @@ import typer
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Queue, Url, not_found
 from unibus.cli.connection.management import Management, Resending
-from unibus.cli.terminal.moments import moment_of
+from unibus.cli.terminal.confirmation import confirm
+from unibus.cli.terminal.moments import METAVAR, moment_of
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.terminal.progress import bar
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import ALL, Limit, Raw, Yes, limit_of
 from unibus.cli.terminal.signals import undisturbed
 from unibus.counting import counted
 from unibus.errors import EntityNotFound, UsageError
@@ -31,13 +32,15 @@ class ReplayOptions:
     after: Annotated[int | None, typer.Option(min=0, metavar="SEQ", help="Messages with a higher sequence number.")] = (
         None
     )
-    since: Annotated[str | None, typer.Option(metavar="10m|TIME", help="Messages from this time on.")] = None
-    count: Annotated[int, typer.Option(min=0, help="Maximum number of messages; 0 for all.")] = 0
+    since: Annotated[
+        str | None, typer.Option(metavar=METAVAR, help="Messages from this time on, or since this long ago.")
+    ] = None
+    limit: Limit = ALL
     to: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="Send the messages again, to this queue or topic.")
     ] = None
-    yes: Annotated[bool, typer.Option("--yes", help="Send without asking for confirmation.")] = False
-    raw: Annotated[bool, typer.Option("--raw", help="Print the bodies only.")] = False
+    yes: Yes = False
+    raw: Raw = False
     url: Url = DEFAULT_STORE
 
     def begin(self) -> tuple[int, int]:
@@ -57,7 +60,7 @@ def replay(options: ReplayOptions) -> ExitCode:
     Exit code 3 if there are no messages.
     """
     if options.raw and options.to is not None:
-        raise UsageError("--raw is for showing messages and --to for sending them", "use one of them")
+        raise UsageError("--raw and --to exclude each other: --raw shows messages, --to sends them", "use one of them")
     begin = options.begin()
     with managed(options.url) as bus:
         try:
@@ -75,7 +78,7 @@ def _show(options: ReplayOptions, bus: Management, begin: tuple[int, int]) -> in
     from unibus.cli.terminal.message_view import MessageView
 
     view, shown = MessageView(options.raw), 0
-    for message in islice(bus.replay(options.channel, *begin), options.count or None):
+    for message in islice(bus.replay(options.channel, *begin), limit_of(options.limit)):
         view.show(options.channel, message)
         shown += 1
     view.flush()
@@ -86,19 +89,13 @@ def _show(options: ReplayOptions, bus: Management, begin: tuple[int, int]) -> in
 
 
 def _send_again(options: ReplayOptions, target: str, bus: Management, begin: tuple[int, int]) -> int:
-    resending = bus.resending(options.channel, target, *begin, options.count)
+    resending = bus.resending(options.channel, target, *begin, limit_of(options.limit) or 0)
     if resending.total:
-        _ask(options, f"Send {counted(resending.total, 'message')} of {options.channel} to {target}?")
+        if not options.yes:
+            names = f"{printable(options.channel)} to {printable(target)}"
+            confirm(f"send {counted(resending.total, 'message')} of {names}?")
         _run(resending, target)
     return resending.total
-
-
-def _ask(options: ReplayOptions, question: str) -> None:
-    if options.yes:
-        return
-    if not (is_terminal() and sys.stdin.isatty()):
-        raise UsageError("there is no terminal to ask for a confirmation", "add --yes to send without asking")
-    typer.confirm(question, abort=True)
 
 
 def _run(resending: Resending, target: str) -> None:

@@ -16,6 +16,7 @@ import typer
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
 from unibus.cli.connection.management import Management
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.terminal.signals import undisturbed
@@ -42,11 +43,11 @@ class SendOptions:
     lines: Annotated[bool, typer.Option("--lines", help="One message per line of the input.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Refuse a body that is not JSON.")] = False
     as_text: Annotated[bool, typer.Option("--text", help="Send text as it is, also if it is JSON.")] = False
-    priority: Annotated[int | None, typer.Option(help="0 to 255; lower is more urgent.")] = None
+    priority: Annotated[int | None, typer.Option(metavar="N", help="0 to 255; lower is more urgent.")] = None
     session: Annotated[str | None, typer.Option(metavar="ID", help="The session of the message.")] = None
     dedup_key: Annotated[str | None, typer.Option(metavar="KEY", help="Store it only if the key is new.")] = None
-    delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Make it visible after this time.")] = None
-    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Let it expire after this time.")] = None
+    delay: Annotated[str | None, typer.Option(metavar=METAVAR, help="Make it visible after this time.")] = None
+    ttl: Annotated[str | None, typer.Option(metavar=METAVAR, help="Let it expire after this time.")] = None
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header. May be repeated.")] = None
     correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="The correlation id.")] = None
     durability: Annotated[
@@ -79,7 +80,7 @@ def _send(options: SendOptions, fields: dict[str, object]) -> None:
     body = _input_body(bodies) if options.body == STDIN else bodies.read(os.fsencode(options.body))
     with managed(options.url, makes=True) as bus, undisturbed():
         [result] = bus.send(options.queue, [body], fields)
-        _show(result, options.delay)
+        _show(result, _seconds("--delay", options.delay))
     bodies.report()
 
 
@@ -100,13 +101,17 @@ def _fields(options: SendOptions) -> dict[str, object]:
         "priority": options.priority,
         "session_id": options.session,
         "dedup_key": options.dedup_key,
-        "delay": options.delay,
-        "ttl": options.ttl,
+        "delay": _seconds("--delay", options.delay),
+        "ttl": _seconds("--ttl", options.ttl),
         "headers": dict(map(_header, options.header)) if options.header else None,
         "correlation_id": options.correlation_id,
         "durability": options.durability,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _seconds(option: str, text: str | None) -> float | None:
+    return None if text is None else seconds_of(option, text, zero=option == "--delay")
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -14,17 +14,18 @@ from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url, not_found
 from unibus.cli.connection.management import Management, Tail, WantedEvents
 from unibus.cli.terminal.keyboard import Keys, keyboard
-from unibus.cli.terminal.moments import moment_of
+from unibus.cli.terminal.moments import METAVAR, moment_of
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, check_reader, flush, is_terminal, write_json
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import ALL, LIMIT_METAVAR, LIMIT_NAMES, Follow, limit_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from unibus.core.lifecycle.events import Event
 
-COUNT: Final = 10
+COUNT: Final = "10"
 POLL_S: Final = 0.1
 PAUSES: Final = (" ", "p")
 
@@ -39,11 +40,15 @@ class TailOptions:
             show_default=False,
         ),
     ]
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue until Ctrl-C.")] = False
-    count: Annotated[
-        int | None,
+    follow: Follow = False
+    limit: Annotated[
+        str | None,
         typer.Option(
-            "-n", "--count", min=0, show_default=f"{COUNT}, all with --since", help="Number of events, the newest."
+            *LIMIT_NAMES,
+            metavar=LIMIT_METAVAR,
+            show_default=f"{COUNT}, all with --since",
+            help="At most this number: the newest ones, or the first ones with --since; all: no limit. 0 with "
+            "--follow: only new events.",
         ),
     ] = None
     kind: Annotated[
@@ -57,7 +62,10 @@ class TailOptions:
         ),
     ] = None
     since: Annotated[
-        str | None, typer.Option(metavar="10m|TIME|SEQ", help="From this time on, or after this number of history.")
+        str | None,
+        typer.Option(
+            metavar=f"{METAVAR}|SEQ", help="From this time on, since this long ago, or after this number of history."
+        ),
     ] = None
     url: Url = DEFAULT_STORE
 
@@ -101,16 +109,19 @@ class Tailing:
         self.shown = 0
         self._source = source
         self._options = options
+        default = ALL if options.since is not None else COUNT
+        least = 0 if options.follow else 1
+        self._limit = limit_of(default if options.limit is None else options.limit, least)
         self._console = _console() if is_terminal() else None
         self._day: date | None = None
 
     def show_last(self) -> None:
-        if self._options.since is not None:
-            self._begin_since(self._options.since)
+        if self._options.since is not None or self._limit is None:
+            self._begin_since(self._options.since or "0")
             while self._show_page():
                 pass
             return
-        self._show(self._source.last(COUNT if self._options.count is None else self._options.count))
+        self._show(self._source.last(self._limit))
 
     def _begin_since(self, text: str) -> None:
         if re.fullmatch(r"\d+", text):
@@ -121,8 +132,8 @@ class Tailing:
     def _show_page(self) -> bool:
         """Shows the next page. Returns True if more events may exist already."""
         events, is_more = self._source.page()
-        if self._options.since is not None and self._options.count is not None and not self._options.follow:
-            left = self._options.count - self.shown
+        if self._options.since is not None and self._limit is not None and not self._options.follow:
+            left = self._limit - self.shown
             events, is_more = events[: max(0, left)], is_more and left > len(events)
         self._show(events)
         return is_more

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from unibus.cli.pipeline.options import extras
+from unibus.cli.terminal.durations import METAVAR as DURATION
+from unibus.cli.terminal.durations import seconds_of
 from unibus.cli.terminal.folders import check_can_write
-from unibus.cli.terminal.moments import moment_of
+from unibus.cli.terminal.moments import METAVAR, moment_of
 from unibus.cli.terminal.output import flush, is_terminal, write_json
 from unibus.cli.terminal.progress import bar
 from unibus.cli.terminal.report import print_error
@@ -32,17 +34,20 @@ def generate(
     out: Annotated[str, typer.Option(metavar="DIR", help="The folder to write: one capture directory per domain.")],
     domains: Annotated[int, typer.Option(min=1, metavar="N", help="Number of domains.")] = 3,
     channels: Annotated[int, typer.Option(min=1, metavar="N", help="Number of queues and topics per domain.")] = 50,
-    hours: Annotated[float, typer.Option(metavar="H", help="The time span of the history, at most ten years.")] = 24.0,
+    span: Annotated[
+        str, typer.Option(metavar=DURATION, help="The time span of the history, at most ten years.")
+    ] = "24h",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same history.")] = 1,
     bodies: Annotated[bool, typer.Option("--bodies", help="Write bodies, too.")] = False,
     start: Annotated[
-        str, typer.Option(metavar="TIME", help="The start of the history, in UTC, or how long ago: 24h.")
+        str, typer.Option(metavar=METAVAR, help="The start of the history, in UTC, or how long ago: 24h.")
     ] = START,
 ) -> None:
     """Generate synthetic history: retries, dead-lettered messages, sessions, traces over several domains.
 
     For example: `unibus pipeline generate --messages 100000 --out DIR`, then `unibus pipeline run --once --from DIR`.
     """
+    hours = seconds_of("--span", span) / 3_600
     began = moment_of("--start", start, zone=UTC)
     with extras():
         from unibus.pipeline.generator.generate import generate as make

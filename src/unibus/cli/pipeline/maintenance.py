@@ -1,7 +1,6 @@
 """`unibus pipeline rebuild`, `compact` and `vacuum`: maintenance of a lake. Commands that remove data ask first."""
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unibus.cli.pipeline.options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, Yes, extras, open_lake
+from unibus.cli.pipeline.options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, extras, open_lake
 from unibus.cli.pipeline.run import MAX_EVENTS_DEFAULT, Bad, Source, progress, report_batch
 from unibus.cli.pipeline.sources import opened_sources
-from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.confirmation import confirm
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, flush, is_terminal, write_json
+from unibus.cli.terminal.shared_options import Yes
 from unibus.cli.terminal.signals import undisturbed
 from unibus.counting import counted
 from unibus.errors import SparkLost, UsageError
@@ -118,13 +119,15 @@ def vacuum(
     older: Annotated[
         str,
         typer.Option(
-            metavar="TIME",
+            metavar=METAVAR,
             help="Remove files that are unused for this time, in whole hours: a reader may still have them open.",
         ),
     ] = "24h",
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="TABLE=TIME", help="Remove older rows of a table first: messages=90d. May be repeated."),
+        typer.Option(
+            metavar="TABLE=DURATION", help="Remove older rows of a table first: messages=90d. May be repeated."
+        ),
     ] = None,
     yes: Yes = False,
     lake: LakeDir = Path(DEFAULT_LAKE),
@@ -151,7 +154,7 @@ def _hours(count: int) -> str:
 def _kept(text: str) -> tuple[str, int]:
     table, equals, how_long = text.partition("=")
     if not equals:
-        raise UsageError(f"--keep {text!r} is not TABLE=TIME", "for example --keep messages=90d")
+        raise UsageError(f"--keep {text!r} is not TABLE=DURATION", "for example --keep messages=90d")
     return table, round(seconds_of("--keep", how_long) * 1e6)
 
 
@@ -167,6 +170,4 @@ def _ask(question: str, yes: bool) -> None:
     if yes:
         aside(question.replace("?", ""))
         return
-    if not (is_terminal() and sys.stdin.isatty()):
-        raise UsageError("there is no terminal to ask for a confirmation", "add --yes to run without asking")
-    typer.confirm(question, abort=True)
+    confirm(question)

@@ -43,10 +43,6 @@ Connect: TypeAlias = Annotated[
     str | None,
     typer.Option("--connect", envvar="UNIBUS_SPARK_CONNECT", metavar="sc://…", help="A Spark Connect server."),
 ]
-Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Maximum number of rows.")]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="JSON Lines, even on a terminal.")]
-Csv: TypeAlias = Annotated[bool, typer.Option("--csv", help="Comma-separated values, with a header line.")]
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,20 @@ import typer
 from unibus.cli.pipeline.options import (
     DEFAULT_LAKE,
     Connect,
-    Csv,
-    Json,
     LakeDir,
-    Limit,
     Master,
     Where,
     extras,
     no_lake,
     open_lake,
 )
-from unibus.cli.terminal.moments import moment_of
+from unibus.cli.terminal.durations import METAVAR as DURATION
+from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.moments import METAVAR, moment_of
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, printable
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.shared_options import Csv, Json, Limit, limit_of
 from unibus.errors import MessageNotFound, SparkLost, StoreUnavailable, UsageError
 from unibus.pipeline.reports.request import REPORT_ROWS, SQL_ROWS, SQL_TIME_S, FoundEvents, Reply, ReportRequest
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from unibus.pipeline.reports.answer import Answer
 
 STDIN: Final = "-"
+ROWS_MAX: Final = 1_000_000
 UNREAD_SHOWN: Final = 5
 SQL_HELP: Final = (
     "A SELECT over messages, channel_minute, latency_hist, failures, traces, quarantine, channels, batches, events and "
@@ -54,17 +55,17 @@ class Report(enum.StrEnum):
 @dataclass(frozen=True)
 class ReportOptions:
     what: Annotated[
-        Report | None,
+        Report,
         typer.Argument(metavar="WHAT", help="channels, latency, failures, stuck or consumers.", show_default=False),
-    ] = None
+    ]
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="1h|TIME", help="From this time on, in UTC; stuck: messages without an event since. Default: all."
+            metavar=METAVAR, help="From this time on, in UTC; stuck: messages without an event since. Default: all."
         ),
     ] = None
     channel: Annotated[str | None, typer.Option(metavar="PATTERN", help="Only these channels; * is a wildcard.")] = None
-    limit: Limit = REPORT_ROWS
+    limit: Limit = str(REPORT_ROWS)
     as_json: Json = False
     as_csv: Csv = False
     lake: LakeDir = Path(DEFAULT_LAKE)
@@ -82,23 +83,22 @@ def report(options: ReportOptions) -> ExitCode:
     """
     from unibus.cli.pipeline.view import show
 
-    if options.what is None:
-        raise UsageError("no report is given", f"use one of {', '.join(Report)}")
     _not_both(options.as_json, options.as_csv)
+    limit = limit_of(options.limit, most=ROWS_MAX) or ROWS_MAX
     since_us = None if options.since is None else round(moment_of("--since", options.since, zone=UTC).timestamp() * 1e6)
-    request = ReportRequest(options.what.value, since_us, options.channel, options.limit)
+    request = ReportRequest(options.what.value, since_us, options.channel, limit)
     answer = asked(options.lake, request, Where(options.master, options.connect))
     if not answer.rows:
         aside("the lake has no such rows" + ("; try an earlier --since, or another --channel" if since_us else ""))
-    return show(answer, options.as_json, options.as_csv, options.limit)
+    return show(answer, options.as_json, options.as_csv, limit)
 
 
 @dataclass(frozen=True)
 class SqlOptions:
     sql: Annotated[str, typer.Argument(metavar="SQL", help=SQL_HELP, show_default=False)]
-    limit: Limit = SQL_ROWS
-    time_limit: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Stop the query after this time.")] = (
-        SQL_TIME_S
+    limit: Limit = str(SQL_ROWS)
+    time_limit: Annotated[str, typer.Option(metavar=DURATION, help="Stop the query after this time.")] = (
+        f"{SQL_TIME_S:g}s"
     )
     as_json: Json = False
     as_csv: Csv = False
@@ -119,11 +119,13 @@ def sql(options: SqlOptions) -> ExitCode:
     from unibus.pipeline.reports.sql_text import wrapped
 
     _not_both(options.as_json, options.as_csv)
+    limit = limit_of(options.limit, most=ROWS_MAX) or ROWS_MAX
+    seconds = seconds_of("--time-limit", options.time_limit)
     text = sys.stdin.read() if options.sql == STDIN else options.sql
     wrapped(text, 1)  # Rejects what is not a SELECT before Spark is started for it.
-    request = ReportRequest("sql", limit=options.limit, text=text, time_s=options.time_limit)
+    request = ReportRequest("sql", limit=limit, text=text, time_s=seconds)
     answer = asked(options.lake, request, Where(options.master, options.connect))
-    return show(answer, options.as_json, options.as_csv, options.limit)
+    return show(answer, options.as_json, options.as_csv, limit)
 
 
 def _not_both(as_json: bool, as_csv: bool) -> None:

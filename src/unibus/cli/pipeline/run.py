@@ -18,7 +18,7 @@ import typer
 
 from unibus.cli.pipeline.options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, extras, needs_pipeline, open_lake
 from unibus.cli.pipeline.sources import opened_sources
-from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.terminal.signals import stopping
@@ -58,7 +58,7 @@ class PipelineRunOptions:
     once: Annotated[bool, typer.Option("--once", help="End when there are no new events.")] = False
     every: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help=f"Look for new events at this interval. Default: {EVERY_DEFAULT}."),
+        typer.Option(metavar=METAVAR, help=f"Look for new events at this interval. Default: {EVERY_DEFAULT}."),
     ] = None
     source: Source = None
     lake: LakeDir = Path(DEFAULT_LAKE)

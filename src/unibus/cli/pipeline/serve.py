@@ -10,7 +10,7 @@ import typer
 from unibus.cli.pipeline.options import DEFAULT_LAKE, LakeDir, Master, extras, needs_pipeline, open_lake
 from unibus.cli.pipeline.run import MAX_EVENTS_DEFAULT, Bad, Batches, Source
 from unibus.cli.pipeline.sources import opened_sources
-from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.durations import METAVAR, seconds_of
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, flush, is_terminal, write_json
 from unibus.cli.terminal.signals import stopping
@@ -27,10 +27,13 @@ POLL_S: Final = 0.5
 @dataclass(frozen=True)
 class ServeOptions:
     port: Annotated[
-        int, typer.Option(min=1, max=65_535, help="The port of the Spark Connect server, on this machine only.")
+        int,
+        typer.Option(
+            min=1, max=65_535, metavar="PORT", help="The port of the Spark Connect server, on this machine only."
+        ),
     ] = PORT
     every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Also bring the tables up to date at this interval: 10s.")
+        str | None, typer.Option(metavar=METAVAR, help="Also bring the tables up to date at this interval: 10s.")
     ] = None
     source: Source = None
     lake: LakeDir = Path(DEFAULT_LAKE)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from unibus.cli.pipeline.options import DEFAULT_LAKE, Json, LakeDir, extras, open_lake
+from unibus.cli.pipeline.options import DEFAULT_LAKE, LakeDir, extras, open_lake
 from unibus.cli.pipeline.sources import sources_that_open
 from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
+from unibus.cli.terminal.shared_options import Json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,7 +78,7 @@ def _draw(found: "PipelineStatus") -> None:
 
 
 def _draw_domains(console: "Console", found: "PipelineStatus") -> None:
-    from unibus.cli.pipeline.view import table
+    from unibus.cli.pipeline.view import print_rows
     from unibus.pipeline.reports.answer import Column
 
     columns = [
@@ -90,7 +91,7 @@ def _draw_domains(console: "Console", found: "PipelineStatus") -> None:
     ]
     rows: list[list[Value]] = [_domain(each) for each in found.domains]
     console.print()
-    console.print(table(columns, rows))
+    print_rows(console, columns, rows)
 
 
 def _domain(each: "DomainLag") -> "list[Value]":
@@ -103,7 +104,7 @@ def _domain(each: "DomainLag") -> "list[Value]":
 
 
 def _draw_batches(console: "Console", found: "PipelineStatus") -> None:
-    from unibus.cli.pipeline.view import table
+    from unibus.cli.pipeline.view import print_rows
     from unibus.pipeline.reports.answer import Column
 
     if not found.batches:
@@ -115,20 +116,20 @@ def _draw_batches(console: "Console", found: "PipelineStatus") -> None:
     columns = [Column(titles.get(name, name), kinds.get(name, "number")) for name in names]  # type: ignore[arg-type]
     rows = [[_utc(each[name]) if name == "at" else _short(each[name]) for name in names] for each in found.batches]
     console.print()
-    console.print(table(columns, rows))
+    print_rows(console, columns, rows)
 
 
 def _draw_tables(console: "Console", found: "PipelineStatus") -> None:
-    from unibus.cli.pipeline.view import table
+    from unibus.cli.pipeline.view import print_rows
     from unibus.pipeline.reports.answer import Column
 
     columns = [Column("table"), Column("rows", "count"), Column("files", "count"), Column("size", "bytes")]
     console.print()
-    console.print(table(columns, [[each.table, each.rows, each.files, each.bytes] for each in found.tables]))
+    print_rows(console, columns, [[each.table, each.rows, each.files, each.bytes] for each in found.tables])
 
 
 def _draw_quarantine(console: "Console", found: "PipelineStatus") -> None:
-    from unibus.cli.pipeline.view import table
+    from unibus.cli.pipeline.view import print_rows
     from unibus.pipeline.reports.answer import Column
 
     if not found.quarantined:
@@ -136,7 +137,7 @@ def _draw_quarantine(console: "Console", found: "PipelineStatus") -> None:
     names = ("domain", "first", "last", "reason", "file", "detail")
     columns = [Column(name, "number" if name in ("first", "last") else "text") for name in names]
     console.print(f"\n{found.quarantined:,} ranges are quarantined and not counted:", style="bold red")
-    console.print(table(columns, [[each[name] for name in names] for each in found.quarantine]))
+    print_rows(console, columns, [[each[name] for name in names] for each in found.quarantine])
 
 
 def _utc(at: "Value") -> "Value":

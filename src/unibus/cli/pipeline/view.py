@@ -12,10 +12,12 @@ import typer
 
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write, write_json
 from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.table import CellKind, TableColumn, fitted
 from unibus.counting import counted
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -24,13 +26,11 @@ if TYPE_CHECKING:
 NONE: Final = "–"
 SERIES_WIDTH: Final = 16
 BAR_WIDTH: Final = 40
-GAP: Final = 2
-"""Between two columns."""
-NAME_WIDTH: Final = 24
-"""The width up to which a text stays on one line. Longer texts are folded."""
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 _PARTS: Final = " ▏▎▍▌▋▊▉"
 _NUMBERS: Final = frozenset({"number", "count", "bytes", "us", "rate"})
+_NAMES: Final = frozenset({"channel", "consumer", "domain"})
+"""Columns with names of entities, of which the middle may be left out."""
 _TROUBLE: Final = frozenset({"dead_lettered", "failed", "quarantined"})
 
 
@@ -83,51 +83,29 @@ def _draw(answer: "Answer") -> None:
 
     console = Console(highlight=False)
     if answer.rows:
-        fitting = narrowed(answer.columns, answer.rows, console.width)
-        console.print(table(fitting, answer.rows))
-        left_out = [new.title or new.name for new, old in zip(fitting, answer.columns, strict=True) if new != old]
-        if left_out:
-            aside(f"columns left out, because the terminal is too narrow: {', '.join(left_out)}")
+        print_rows(console, answer.columns, answer.rows)
     for plot in answer.plots:
         console.print()
         console.print(bars(plot))
 
 
-def table(columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]") -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+def print_rows(console: "Console", columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]") -> None:
+    console.print(table(columns, rows, console.width), soft_wrap=True)
 
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
+
+def table(columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]", width: int) -> "Text":
+    """A column that is not `drawn` is only in JSON and CSV."""
     places = [at for at, column in enumerate(columns) if column.drawn and _has_any(rows, at, column)]
-    for column in (columns[at] for at in places):
-        right = column.kind in _NUMBERS
-        title = Text(printable(column.title or column.name), overflow="fold")
-        drawn.add_column(title, justify="right" if right else "left", no_wrap=column.kind != "text")
-    for row in rows:
-        drawn.add_row(*[_styled(row[at], columns[at]) for at in places])
-    return drawn
+    headings = [TableColumn(printable(columns[at].title or columns[at].name), _kind(columns[at])) for at in places]
+    return fitted(headings, [[_styled(row[at], columns[at]) for at in places] for row in rows], width)
 
 
-def narrowed(columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]", width: int) -> "list[Column]":
-    """Hides optional columns until the rest fits: plots first, then from the right. Columns that are not spare stay."""
-    from rich.cells import cell_len
-
-    def width_of(at: int) -> int:
-        column = columns[at]
-        cells = [printable(column.title or column.name), *[shown(row[at], column.kind) for row in rows]]
-        most = max(map(cell_len, cells))
-        return GAP + (min(most, NAME_WIDTH) if column.kind == "text" else most)
-
-    fitting = list(columns)
-    widths = {at: width_of(at) for at, column in enumerate(columns) if column.drawn and _has_any(rows, at, column)}
-    spare = sorted((at for at in widths if columns[at].spare), key=lambda at: (columns[at].kind != "series", -at))
-    for at in spare:
-        if sum(widths.values()) <= width:
-            break
-        del widths[at]
-        fitting[at] = msgspec.structs.replace(columns[at], drawn=False)
-    return fitting
+def _kind(column: "Column") -> CellKind:
+    if column.kind in _NUMBERS:
+        return CellKind.FIGURE
+    if column.kind == "text":
+        return CellKind.NAME if column.name in _NAMES else CellKind.TEXT
+    return CellKind.EXACT
 
 
 def _has_any(rows: "Sequence[Sequence[Value]]", at: int, column: "Column") -> bool:
@@ -138,14 +116,14 @@ def _has_any(rows: "Sequence[Sequence[Value]]", at: int, column: "Column") -> bo
 def _styled(value: "Value", column: "Column") -> "Text":
     from rich.text import Text
 
-    text = Text(shown(value, column.kind), overflow="fold")
+    style = ""
     if value is None:
-        text.stylize("dim")
+        style = "dim"
     elif column.kind == "series":
-        text.stylize("cyan")
+        style = "cyan"
     elif column.name in _TROUBLE and value:
-        text.stylize("bold red")
-    return text
+        style = "bold red"
+    return Text(shown(value, column.kind), style)
 
 
 def shown(value: "Value", kind: "Kind") -> str:

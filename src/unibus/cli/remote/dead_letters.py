@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from unibus.bus.dead_letters.dead_message import DeadMessage
+from unibus.bus.dead_letters.purge import check_purgeable
+from unibus.bus.dead_letters.record import owner_of
 from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult
 from unibus.bus.management.jobs.dead_letters import DeadGroups, DeadLetterPage, DeadLetterRecord, FilterRecord
 from unibus.bus.management.jobs.job_records import AT_REST, JobCounts, JobRecord, JobRequest
@@ -18,6 +20,7 @@ from unibus.client.answers import record_of
 from unibus.client.client import Client
 from unibus.client.events import EventStream
 from unibus.core.codec.codec import encode
+from unibus.core.flow.deadletter import is_sub_queue
 from unibus.errors import BusError, EntityNotFound, ServerError
 
 if TYPE_CHECKING:
@@ -82,7 +85,8 @@ class RemoteDeadLetters:
             raise
         if job.state != "done":
             raise ServerError(
-                f"job {job.id} is {job.state} after {job.done:,} of {job.total:,}: {job.reason or 'by an operator'}",
+                f"job {job.id} is not complete: {job.state} after {job.done:,} of {job.total:,} messages, "
+                f"{job.reason or 'by an operator'}",
                 job.hint or "run the same command again to continue",
             )
         return job
@@ -94,12 +98,15 @@ class RemotePurge:
     def __init__(self, client: Client, entity: str, dry_run: bool) -> None:
         from unibus.cli.remote.entities import all_entities
 
-        found = [info for info in all_entities(client) if info.name.casefold() == entity.casefold()]
-        if not found:
+        infos = {info.name.casefold(): info for info in all_entities(client)}
+        found = infos.get(entity.casefold())
+        # A dead-letter queue is created with its first message: until then it is empty.
+        if found is None and not (is_sub_queue(entity) and owner_of(entity).casefold() in infos):
             raise EntityNotFound(f"there is no entity {entity!r:.80}", "`unibus entities` lists all of them")
-        self.total = sum([found[0].active, found[0].locked, found[0].scheduled, found[0].deferred])
+        check_purgeable(entity, "" if found is None else found.kind)
+        self.total = 0 if found is None else found.active + found.locked + found.scheduled + found.deferred
         self._jobs = RemoteDeadLetters(client)
-        self._request = JobRequest("purge", entity=found[0].name, dry_run=dry_run)
+        self._request = JobRequest("purge", entity=entity if found is None else found.name, dry_run=dry_run)
 
     def run(self, progress: Progress) -> JobCounts:
         return self._jobs.ended(self._jobs.created(self._request), progress).counts

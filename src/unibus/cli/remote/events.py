@@ -6,6 +6,7 @@ blocks, and backpressure stops the server. It continues at the same event, so no
 
 import queue
 import threading
+from collections import deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -51,9 +52,20 @@ class RemoteTail:
         if not count:
             self._seq = self._client.get("events/last", EventsPage, {**self._query, "count": 1}).next
             return []
-        page = self._client.get("events/last", EventsPage, {**self._query, "count": min(count, PAGE)})
+        if count > PAGE:
+            return self._last_of_all(count)
+        page = self._client.get("events/last", EventsPage, {**self._query, "count": count})
         self._seq = page.next
         return [event_of(each) for each in page.events]
+
+    def _last_of_all(self, count: int) -> list[Event]:
+        """The server returns one page of the newest events; more are found by reading all of them."""
+        newest: deque[Event] = deque(maxlen=count)
+        is_more = True
+        while is_more:
+            events, is_more = self.page()
+            newest.extend(events)
+        return list(newest)
 
     def begin(self, after: int, since_us: int) -> None:
         self._seq, self._since_ns = after, since_us * 1_000

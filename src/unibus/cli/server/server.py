@@ -12,6 +12,7 @@ import typer
 
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url, is_server, store_url
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
+from unibus.cli.terminal.shared_options import LIMIT_METAVAR, LIMIT_NAMES, limit_of
 from unibus.errors import AnswerInvalid, ServerUnavailable, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 server = typer.Typer(name="server", help="Show the status and log of a running server, or stop it.")
 
 POLL_S: Final = 0.1
+LINES_MAX: Final = 10_000
 
 
 @server.callback(invoke_without_command=True)
@@ -152,13 +154,22 @@ def _is_zombie(pid: int) -> bool:
 
 @server.command()
 def logs(
-    count: Annotated[int, typer.Option("-n", "--count", min=0, max=10_000, help="Number of lines, the newest.")] = 50,
+    limit: Annotated[
+        str,
+        typer.Option(
+            *LIMIT_NAMES,
+            metavar=LIMIT_METAVAR,
+            help="At most this number of lines, the newest; all: no limit. 0 with --follow: only new lines.",
+        ),
+    ] = "50",
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Continue until Ctrl-C or until the server ends.")
+        bool, typer.Option("--follow", "-f", help="Continue until Ctrl-C or until the server ends.")
     ] = False,
     url: Url = DEFAULT_STORE,
 ) -> None:
     """Show the last lines of the server's log, and follow it."""
+    wanted = limit_of(limit, 0 if follow else 1, LINES_MAX)
+    count = LINES_MAX if wanted is None else wanted
     with connected(url) as client:
         for line in _followed(client, count) if follow else client.get("server/logs", LogLines, {"count": count}).lines:
             _show(line)

@@ -10,6 +10,7 @@ from typing import Final
 from unibus.cli.terminal.durations import seconds_of
 from unibus.errors import UsageError
 
+METAVAR: Final = "DURATION|TIME"
 _BARE: Final = re.compile(r"\d{8,}(\.\d*)?")
 """A date without its hyphens, or seconds since 1970. Read as seconds ago it would silently select all of history."""
 

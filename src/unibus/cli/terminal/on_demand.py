@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import typer
 import typer.main
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 
 class CommandEntry(NamedTuple):
@@ -37,7 +37,7 @@ class OnDemand(TyperGroup):
         for name in [cmd_name] if cmd_name in self.table else self.table:
             if name not in self.commands:
                 self.commands[name] = _load(name, self.table[name].module)
-                _unwrap_help(self.commands[name])
+                _prepare_help(self.commands[name])
         return self.commands.get(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -47,12 +47,23 @@ class OnDemand(TyperGroup):
         super(OnDemand, listing).format_help(ctx, formatter)
 
 
-def _unwrap_help(command: Any) -> None:
-    """Makes each paragraph one line: typer keeps the line ends of a docstring, which is wider than most terminals."""
+def _prepare_help(command: Any) -> None:
+    """Makes each paragraph one line: typer keeps the line ends of a docstring, which is wider than most terminals.
+
+    Hides the type of an argument, such as `<str>`: the metavar and the text say more.
+    """
     paragraphs = (command.help or "").split("\n\n")
     command.help = "\n\n".join([" ".join(each.split()) for each in paragraphs])
+    for param in command.params:
+        if isinstance(param, TyperArgument):
+            param.type = copy.copy(param.type)  # Types are shared with options, which keep theirs.
+            param.type.get_metavar = _no_metavar  # type: ignore[method-assign]
     for each in getattr(command, "commands", {}).values():
-        _unwrap_help(each)
+        _prepare_help(each)
+
+
+def _no_metavar(param: Any, ctx: Any) -> str | None:
+    return ""
 
 
 def _load(name: str, module: str) -> Any:

@@ -60,7 +60,7 @@ class Element:
 def parse(data: bytes) -> Element:
     """The root element. Raises AtomInvalid for malformed XML, a DOCTYPE, or a document beyond the limits."""
     if len(data) > ATOM_BYTES_MAX:
-        raise AtomInvalid(f"the XML document has {len(data)} bytes", f"at most {ATOM_BYTES_MAX} are allowed")
+        raise AtomInvalid(f"the XML document has {len(data)} bytes, at most {ATOM_BYTES_MAX} are allowed")
     tree = _Tree()
     try:
         tree.parser.Parse(data, True)

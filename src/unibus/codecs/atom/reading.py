@@ -68,7 +68,9 @@ def _entity(element: Element) -> EntityDescription:
 
 def _plain(element: Element) -> str:
     if element.children:
-        raise element.invalid(f"the element {element.name} has child elements", "it may contain text only")
+        raise element.invalid(
+            f"the element {element.name} has child elements, but may contain text only", "remove them"
+        )
     return element.text
 
 
@@ -130,7 +132,7 @@ def _filter(element: Element) -> FilterDescription:
         return FilterDescription(kind, "", (), tuple(fields), _pairs(element.child("Properties")))
     if kind in schema.FILTERS:
         return FilterDescription(kind)
-    raise element.invalid(f"the filter has type {kind!r:.60}", f"use {', '.join(schema.FILTERS)}")
+    raise element.invalid(f"the filter has the unknown type {kind!r:.60}", f"use {', '.join(schema.FILTERS)}")
 
 
 def _guessed_filter(element: Element) -> str:
@@ -150,7 +152,9 @@ def _action(element: Element) -> ActionDescription | None:
         return None
     if kind == schema.SQL_ACTION:
         return ActionDescription(_expression(element), _pairs(element.child("Parameters")))
-    raise element.invalid(f"the action has type {kind!r:.60}", f"use {schema.SQL_ACTION} or {schema.EMPTY_ACTION}")
+    raise element.invalid(
+        f"the action has the unknown type {kind!r:.60}", f"use {schema.SQL_ACTION} or {schema.EMPTY_ACTION}"
+    )
 
 
 def _expression(owner: Element) -> str:

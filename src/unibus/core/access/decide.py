@@ -71,8 +71,8 @@ class Access:
     ) -> None:
         if skew_s < 0 or (lifetime_max_s is not None and lifetime_max_s <= 0):
             raise ConfigInvalid(
-                f"skew_s is {skew_s} and lifetime_max_s is {lifetime_max_s}",
-                "whole seconds: skew_s from 0, lifetime_max_s above 0",
+                "skew_s must be 0 or more and lifetime_max_s more than 0, "
+                f"got skew_s={skew_s} and lifetime_max_s={lifetime_max_s}"
             )
         self._rules: Final = checked_rules(rules)
         self._rules_of: Final = rules_of
@@ -87,7 +87,9 @@ class Access:
     def identify(self, credential: str | Credentials | None, now_ns: int) -> Claims:
         """The claims of a token, or of a name with its key. Raises Unauthorised."""
         if not credential:
-            raise Unauthorised("this needs a token", "create one with the name and a key of an authorization rule")
+            raise Unauthorised(
+                "the request has no token", "create one with the name and a key of an authorization rule"
+            )
         if isinstance(credential, Credentials):
             return self._by_key(credential)
         return self._by_token(credential, now_ns)
@@ -102,7 +104,10 @@ class Access:
         if not is_for(claims, target):
             raise Forbidden("the token is not for this entity", "its sr must be the entity, or something above it")
         if not grants(claims.rights, right):
-            raise Forbidden(f"this needs the right {right.value}", "use a rule that has it")
+            raise Forbidden(
+                f"the operation requires the right {right.value}, which the token does not have",
+                "use a rule that has it",
+            )
         return Granted(claims, right, target)
 
     def permit_own_scope(self, claims: Claims, right: Right, now_ns: int) -> Granted:

@@ -112,7 +112,7 @@ def checked_rules(rules: Iterable[AuthorizationRule]) -> tuple[AuthorizationRule
     """The rules of one entity or of the namespace: at most 12, each with another name."""
     listed = tuple(rules)
     if len(listed) > ACCESS_RULES_MAX:
-        raise ConfigInvalid(f"{len(listed)} authorization rules on one entity", f"at most {ACCESS_RULES_MAX}")
+        raise ConfigInvalid(f"an entity has {len(listed)} authorization rules, at most {ACCESS_RULES_MAX} are allowed")
     if len({rule.name.casefold() for rule in listed}) < len(listed):
         raise ConfigInvalid("two authorization rules have the same name", "names that differ only by case are equal")
     return listed
@@ -152,7 +152,7 @@ def _rule_of(given: object) -> AuthorizationRule:
 def key_of(random: bytes) -> str:
     """32 random bytes as a key."""
     if len(random) != KEY_BYTES:
-        raise ConfigInvalid(f"a key needs {KEY_BYTES} random bytes", "secrets.token_bytes(32)")
+        raise ConfigInvalid(f"a key needs {KEY_BYTES} random bytes, got {len(random)}", "use secrets.token_bytes(32)")
     return base64.b64encode(random).decode("ascii")
 
 
@@ -160,7 +160,9 @@ def _check_name(name: object) -> None:
     if not isinstance(name, str) or len(name) > ACCESS_NAME_CHARS_MAX or _NAME.fullmatch(name) is None:
         # Without the name: if a caller mixed up the arguments, it is a key.
         hint = f"use 1 to {ACCESS_NAME_CHARS_MAX} letters and digits, with . - _ between them"
-        raise ConfigInvalid("the name of an authorization rule is invalid", hint)
+        raise ConfigInvalid(
+            "the name of an authorization rule is too long, or has characters that are not allowed", hint
+        )
 
 
 def _check_key(field: str, key: object) -> None:

@@ -80,7 +80,7 @@ def _checked_names(headers: dict[str, PlainHeader]) -> dict[str, HeaderValue]:
     """msgspec checked the values. The length of a name is bounded by the size of the message."""
     if len(headers) > HEADER_COUNT_MAX or "" in headers:
         raise DecodeError(
-            f"{len(headers)} headers, or a header without a name", f"at most {HEADER_COUNT_MAX}, each with a name"
+            f"the message has {len(headers)} headers (at most {HEADER_COUNT_MAX}), or a header without a name"
         )
     return cast(dict[str, HeaderValue], headers)
 
@@ -103,14 +103,14 @@ def _body_of(form: i64, content: object, trust: i64) -> object:
 
 def _read_values(message: Message, headers: dict[str, HeaderValue], mask: i64, values: list[object]) -> None:
     if mask < 0 or mask >> len(RARE):
-        raise DecodeError(f"unknown fields in mask {mask:#x}", NEWER)
+        raise DecodeError(f"the message has unknown fields (its field mask is {mask:#x})", NEWER)
     at = _read_counts(message, mask, values)
     if headers or mask >> PROPERTIES_FROM:
         message.properties = MessageProperties(headers)
         at = _read_rare(message.properties, mask, values, at)
         at = _read_texts(message.properties, mask >> TEXTS_FROM, values, at)
     if at != len(values):
-        raise DecodeError(f"{len(values)} values, and the mask names {at}")
+        raise DecodeError(f"the message has {len(values)} values, but its field mask names {at}")
 
 
 def _read_counts(message: Message, mask: i64, values: list[object]) -> i64:
@@ -154,11 +154,11 @@ def _read_texts(properties: MessageProperties, mask: i64, values: list[object], 
 def _value_at(values: list[object], at: i64) -> object:
     if at < len(values):
         return values[at]
-    raise DecodeError(f"only {len(values)} values, and the mask names more")
+    raise DecodeError(f"the message has only {len(values)} values, but its field mask names more")
 
 
 def _count_at(values: list[object], at: i64) -> i64:
     value = _value_at(values, at)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _COUNT_MAX:
         return value
-    raise DecodeError(f"{value!r:.40} is not a time or a count")
+    raise DecodeError(f"a time or count in the message must be a whole number of 0 or more, got {value!r:.40}")

@@ -21,12 +21,13 @@ from unibus.core.codec.row import (
     TYPED,
     VERSION,
 )
-from unibus.core.codec.wire import base64_text, exact_scalar, is_plain, tagged
+from unibus.core.codec.wire import base64_text, exact_scalar, is_plain, record_fields, tagged
 from unibus.core.envelope.exact_text import exact_text
 from unibus.core.envelope.fields import checked_headers, set_headers
 from unibus.core.envelope.message import Message, restored
 from unibus.core.envelope.message_properties import NO_HEADERS, TEXT_FIELDS, MessageProperties
 from unibus.core.envelope.payload import Serialized
+from unibus.core.envelope.record_types import has_fields
 from unibus.errors import SerializationFailed
 from unibus.limits import PRIORITY_MAX
 
@@ -37,13 +38,23 @@ def row_of(message: Message, binary: bool) -> tuple[object, ...]:
     Subclasses of str and integers beyond 64 bits are not checked here: the encoder rejects them, and then
     `careful_row_of` builds another row.
     """
-    return _filled(message, message.body, _kind_of(message.body, binary), binary)
+    kind = _kind_of(message.body, binary)
+    if kind != TAGGED:
+        return _filled(message, message.body, kind, binary)
+    body = _writable(message.body)
+    return _filled(message, body, _kind_of(body, binary), binary)
 
 
 def careful_row_of(message: Message, binary: bool) -> tuple[object, ...]:
     """The same with tags for everything that an encoder may reject. Slow; few messages need it."""
-    kind = _kind_of(message.body, binary)
-    return _filled(exact_message(message), message.body, TAGGED if kind == PLAIN else kind, binary)
+    body = _writable(message.body) if _kind_of(message.body, binary) == TAGGED else message.body
+    kind = _kind_of(body, binary)
+    return _filled(exact_message(message), body, TAGGED if kind == PLAIN else kind, binary)
+
+
+def _writable(body: object) -> object:
+    """The fields of a model or a dataclass: they are often plain, and then need no tags. Any other body unchanged."""
+    return record_fields(body) if has_fields(body) else body
 
 
 def exact_message(message: Message) -> Message:

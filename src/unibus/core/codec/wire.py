@@ -4,8 +4,9 @@
     tagged   {"$uuid": "…"}, a dict of one key that begins with "$": everything else
 
 A body is either plain as a whole, and then "$" has no meaning in it, or tagged as a whole, and then a dict of the user
-that looks like a tag is written as "$map". Dataclasses and msgspec structs are written as their fields, enums as their
-values: the handler's annotation restores their type. A value that would be decoded as another value is rejected.
+that looks like a tag is written as "$map". pydantic models, attrs classes, dataclasses and msgspec structs are written
+as their fields (core/envelope/record_types.py), enums as their values: the handler's annotation restores their type. A
+value that would be decoded as another value is rejected.
 
     $int $float $bytes   what the format cannot hold: beyond 64 bits; nan and inf in JSON; bytes in JSON
     $decimal $uuid $datetime $date $time $timedelta $int32     as text
@@ -28,13 +29,14 @@ from mypy_extensions import i64
 
 from unibus.core.envelope.exact_text import exact_text
 from unibus.core.envelope.message_properties import Int32
+from unibus.core.envelope.record_types import fields_of, has_fields
 from unibus.errors import DecodeError, SerializationFailed
 from unibus.limits import DECODE_DEPTH_MAX
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1
 
-# msgspec leaves these unchanged when it turns a struct or a dataclass into its fields; they get their tag afterwards.
+# msgspec leaves these unchanged when it turns a struct into its fields; they get their tag afterwards.
 _LEAVES: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, UUID, Decimal)
 _to_builtins: Final = msgspec.to_builtins
 
@@ -131,13 +133,23 @@ def _reduced(value: object) -> object:
     reduced = _as_base(value)
     if reduced is not None:
         return reduced
+    if has_fields(value):
+        return record_fields(value)
     try:
         reduced = _to_builtins(value, builtin_types=_LEAVES, enc_hook=_as_base_or_refuse)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise _unwritable(value, str(error)) from error
     if type(reduced) is type(value):
         raise _unwritable(value, "its type is unknown")
     return reduced
+
+
+def record_fields(value: object) -> object:
+    """The fields of a pydantic model, an attrs class or a dataclass. Raises SerializationFailed."""
+    try:
+        return fields_of(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # A RuntimeError: recursion, or a model that is incomplete.
+        raise _unwritable(value, f"{error!s:.200}") from error
 
 
 def _as_base(value: object) -> object:
@@ -148,8 +160,10 @@ def _as_base(value: object) -> object:
 
 
 def _as_base_or_refuse(value: object) -> object:
-    """For the fields of a dataclass or struct."""
+    """For the fields of a struct."""
     reduced = _as_base(value)
+    if reduced is None and has_fields(value):
+        return fields_of(value)
     if reduced is None:
         raise TypeError(f"{type(value).__name__} is unsupported")
     return reduced
@@ -158,7 +172,7 @@ def _as_base_or_refuse(value: object) -> object:
 def _unwritable(value: object, why: str) -> SerializationFailed:
     return SerializationFailed(
         f"the payload holds a {type(value).__name__}, which cannot be written: {why}",
-        "use builtins, dataclasses, msgspec structs or enums, or send your own serialization as bytes",
+        "use builtins, dataclasses, attrs, pydantic, msgspec structs or enums, or send your own serialization as bytes",
     )
 
 
@@ -210,19 +224,19 @@ def _read_map(pairs: list[object], levels: i64) -> dict[object, object]:
 def text_of(content: object) -> str:
     if isinstance(content, str):
         return content
-    raise DecodeError(f"expected text, got {type(content).__name__}")
+    raise DecodeError(f"the message has a value that must be text, not {type(content).__name__}")
 
 
 def list_of(content: object) -> list[object]:
     if isinstance(content, list):
         return content
-    raise DecodeError(f"expected a list, got {type(content).__name__}")
+    raise DecodeError(f"the message has a value that must be a list, not {type(content).__name__}")
 
 
 def dict_of(content: object) -> dict[object, object]:
     if isinstance(content, dict):
         return content
-    raise DecodeError(f"expected a mapping, got {type(content).__name__}")
+    raise DecodeError(f"the message has a value that must be a mapping, not {type(content).__name__}")
 
 
 # Encoders reject subclasses of str and numbers.

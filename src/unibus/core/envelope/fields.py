@@ -112,7 +112,7 @@ def set_headers(properties: MessageProperties, value: object) -> None:
     """Check the headers and set a copy of them. If all values are plain, the properties remember that."""
     given = value if isinstance(value, dict) else _as_dict(value)
     if len(given) > HEADER_COUNT_MAX:
-        raise HeaderInvalid(f"the message has {len(given)} headers", f"at most {HEADER_COUNT_MAX} are allowed")
+        raise HeaderInvalid(f"the message has {len(given)} headers, at most {HEADER_COUNT_MAX} are allowed")
     headers: dict[str, HeaderValue] = {}
     plain = True
     for name, content in given.items():
@@ -148,7 +148,7 @@ def checked_header(name: object, value: object) -> HeaderValue:
             raise HeaderInvalid(f"header {name!r} is a datetime without a time zone", "add one, for instance UTC")
     elif not isinstance(value, (Decimal, bytes, UUID, timedelta)):
         raise HeaderInvalid(
-            f"header {name!r} has type {type(value).__name__}",
+            f"header {name!r} has the unsupported type {type(value).__name__}",
             "use bool, int, float, Decimal, str, bytes, UUID, datetime or timedelta; put structures into the body",
         )
     return cast(HeaderValue, value)
@@ -156,7 +156,7 @@ def checked_header(name: object, value: object) -> HeaderValue:
 
 def _check_range(name: object, value: int) -> None:
     if not _INT64_MIN <= value <= _INT64_MAX:
-        raise HeaderInvalid(f"header {name!r} does not fit into 64 bits", "send it as Decimal or text")
+        raise HeaderInvalid(f"the number in header {name!r} does not fit into 64 bits", "send it as Decimal or text")
 
 
 def seconds_ns(name: str, value: object) -> i64:
@@ -172,7 +172,7 @@ def seconds_ns(name: str, value: object) -> i64:
 def _instant_ns(value: object) -> i64:
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise UsageError(
-            f"scheduled_at is {value!r:.80}", "pass a datetime with a time zone, for instance datetime.now(UTC)"
+            f"scheduled_at must be a datetime with a time zone, got {value!r:.80}", "for instance datetime.now(UTC)"
         )
     elapsed = value - datetime(1970, 1, 1, tzinfo=UTC)
     nanoseconds = (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000_000 + elapsed.microseconds * 1_000

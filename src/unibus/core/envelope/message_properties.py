@@ -26,7 +26,7 @@ class Int32(int):
 
     def __new__(cls, value: int = 0) -> "Int32":
         if not -(2**31) <= value < 2**31:
-            raise HeaderInvalid(f"{value} does not fit into 32 bits", "use a plain int")
+            raise HeaderInvalid(f"the value {value} of an Int32 does not fit into 32 bits", "use a plain int")
         return int.__new__(cls, value)
 
     def __repr__(self) -> str:

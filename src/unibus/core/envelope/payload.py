@@ -9,6 +9,7 @@ from typing import Final, TypeAlias, final
 
 import msgspec
 
+from unibus.core.envelope.record_types import fields_of, has_fields
 from unibus.display import guarded
 from unibus.errors import SerializationFailed
 
@@ -62,8 +63,8 @@ class Payload:
     def json(value: object) -> "Payload":
         """A value that JSON can express. Raises SerializationFailed for anything else."""
         try:
-            return Payload(_to_builtins(value, str_keys=True))
-        except (TypeError, ValueError, RecursionError) as error:
+            return Payload(_to_builtins(value, str_keys=True, enc_hook=_fields_or_refuse))
+        except (TypeError, ValueError, RuntimeError) as error:
             raise SerializationFailed(f"payload cannot be written as JSON: {error}") from error
 
     @staticmethod
@@ -105,3 +106,10 @@ def payload_kind(body: object) -> str:
     if isinstance(body, (bytes, bytearray, memoryview)):
         return KIND_BYTES
     return KIND_SERIALIZED if isinstance(body, Serialized) else KIND_JSON
+
+
+def _fields_or_refuse(value: object) -> object:
+    """For what msgspec cannot write itself: a pydantic model, anywhere in the value."""
+    if has_fields(value):
+        return fields_of(value)
+    raise TypeError(f"{type(value).__name__} is unsupported")

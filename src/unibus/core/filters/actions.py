@@ -132,14 +132,20 @@ def _statements(parser: Parser, statements_max: i64) -> list[tree.Statement]:
     while True:
         at = parser.token().position
         if len(statements) == statements_max:
-            raise invalid("one statement too many", at, f"at most {statements_max} are allowed")
+            raise invalid(
+                f"the action has more than {statements_max} statements: the first one too many is",
+                at,
+                "use several rules",
+            )
         statements.append(_statement(parser))
         separated = parser.accept_sign(";") or parser.accept_sign(",")
         token = parser.token()
         if token.kind == END:
             return statements
         if not separated:
-            raise invalid(f"{token.text[:40]!r} after a statement", token.position, "separate statements with ;")
+            raise invalid(
+                f"expected ; after a statement, found {token.text[:40]!r}", token.position, "separate statements with ;"
+            )
 
 
 def _statement(parser: Parser) -> tree.Statement:
@@ -148,7 +154,7 @@ def _statement(parser: Parser) -> tree.Statement:
     if token.kind != NAME or word not in _WORDS:
         shown = "the end" if token.kind == END else f"{token.text[:40]!r}"
         hint = near(word, _WORDS, "a statement is SET name = value, or REMOVE name")
-        raise invalid(f"{shown} where a statement begins,", token.position, hint)
+        raise invalid(f"expected SET or REMOVE, found {shown}", token.position, hint)
     at = parser.token().position
     target = parser.property()
     _check_target(target, word, at)
@@ -158,7 +164,11 @@ def _statement(parser: Parser) -> tree.Statement:
     value = parser.expression()
     after = parser.token()
     if after.kind == KEYWORD or after.text in ("=", "<>", "!=", "<", "<=", ">", ">="):
-        raise invalid(f"{after.text!r} in a SET", after.position, "SET takes a value, not a condition")
+        raise invalid(
+            f"expected the end of the SET statement, found {after.text!r}",
+            after.position,
+            "SET takes a value, not a condition",
+        )
     return tree.SetProperty(target, value)
 
 

@@ -13,7 +13,6 @@ from unibus.core.filters.expressions import (
     CalledTerm,
     ConstantTerm,
     Draw,
-    NewIdTerm,
     PlaceTerm,
     SignTerm,
     SystemTerm,
@@ -21,6 +20,7 @@ from unibus.core.filters.expressions import (
     UserTerm,
     place_named,
 )
+from unibus.core.filters.functions import FUNCTIONS, CallTerm
 from unibus.core.filters.like import Likeness
 from unibus.core.filters.numbers import arithmetic, signed
 from unibus.core.filters.predicates import (
@@ -62,8 +62,8 @@ class Compiler:
             return self.place(node)
         if isinstance(node, tree.Parameter):
             return self._parameter(node)
-        if isinstance(node, tree.NewId):
-            return NewIdTerm(self._draw)
+        if isinstance(node, tree.FunctionCall):
+            return CallTerm(FUNCTIONS[node.function], [self.term(each) for each in node.arguments], self._draw)
         if isinstance(node, tree.Sign):
             return self._sign(node)
         return self._arithmetic(node)
@@ -81,7 +81,7 @@ class Compiler:
     def _parameter(self, node: tree.Parameter) -> Term:
         name = node.name.lower()
         if name not in self._parameters:
-            raise FilterInvalid(f"no value for the parameter @{node.name[:40]}", "pass one in parameters")
+            raise FilterInvalid(f"there is no value for the parameter @{node.name[:40]}", "pass one in parameters")
         return ConstantTerm(self._parameters[name])
 
     def _sign(self, node: tree.Sign) -> Term:

@@ -76,7 +76,7 @@ def _value(node: tree.Node, compiler: Compiler, message: Message) -> object:
     except EvaluationError as error:
         return error
     except Exception as error:
-        return EvaluationError(f"cannot be evaluated: {type(error).__name__}")
+        return EvaluationError(f"the condition cannot be evaluated: {type(error).__name__}")
     if truth == TRUE:
         return True
     return False if truth == FALSE else None
@@ -93,4 +93,6 @@ def _parts(node: tree.Node) -> list[tree.Node]:
         return [node.operand, *node.choices]
     if isinstance(node, tree.Like):
         return [node.operand, node.pattern] if node.escape is None else [node.operand, node.pattern, node.escape]
+    if isinstance(node, tree.FunctionCall):
+        return list(node.arguments)
     return [node.name] if isinstance(node, tree.PropertyCall) else []

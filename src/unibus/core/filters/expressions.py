@@ -110,7 +110,7 @@ class CalledTerm(PlaceTerm):
             raise EvaluationError(f"property() needs a name, not a {type(name).__name__}")
         place = place_named(name)
         if place is None:
-            raise EvaluationError(f"no system property {name[4:44]!r}")
+            raise EvaluationError(f"there is no system property {name[4:44]!r}")
         return place
 
 
@@ -125,20 +125,6 @@ def place_named(name: str) -> PlaceTerm | None:
         known = system_spelling(name[4:])
         return None if known is None else SystemTerm(known)
     return UserTerm(name[5:] if lower.startswith(_USER) else name)
-
-
-@final
-class NewIdTerm(Term):
-    def __init__(self, draw: Draw | None) -> None:
-        self._draw = draw
-
-    def value(self, message: Message) -> object:
-        if self._draw is None:
-            raise EvaluationError("newid() has no source of random values", "pass new_id to the filter")
-        return self._draw()
-
-    def can_fail(self) -> bool:
-        return True
 
 
 @final

@@ -174,13 +174,13 @@ def bound(asked: Mapping[str, int], given: Values | None) -> dict[str, HeaderVal
             folded = name.removeprefix("@").lower()
             if folded in values:
                 raise FilterInvalid(
-                    f"two values for the parameter @{folded[:40]}", "names that differ only by case are equal"
+                    f"the parameter @{folded[:40]} has two values", "names that differ only by case are equal"
                 )
             values[folded] = value
     for name, position in asked.items():
         if name.lower() not in values:
             hint = near(name, frozenset(values), "give one in parameters")
-            raise invalid(f"no value for @{name[:40]},", position, hint)
+            raise invalid(f"there is no value for the parameter @{name[:40]}", position, hint)
     return values
 
 
@@ -195,7 +195,7 @@ def _checked(given: Values) -> list[HeaderValue]:
     checked: list[HeaderValue] = []
     for name, value in cast(Mapping[object, object], given).items():
         if not isinstance(name, str):
-            raise FilterInvalid(f"the name {name!r:.40} is not text")
+            raise FilterInvalid(f"the name of a property or parameter must be text, got {name!r:.40}")
         try:
             checked.append(checked_header(name, aware(value) if isinstance(value, datetime) else value))
         except HeaderInvalid as error:

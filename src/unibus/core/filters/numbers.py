@@ -144,7 +144,7 @@ def _of_numbers(operator: str, left: object, right: object, kind: i64, lenient: 
 def _check_width(result: int, quotient: int, least: int, most: int) -> None:
     if not (least <= result <= most and least <= quotient <= most):
         raise EvaluationError(
-            "a whole number beyond 32 bits" if most == _INT32_MAX else "a whole number beyond 64 bits"
+            f"the result is a whole number that does not fit into {32 if most == _INT32_MAX else 64} bits"
         )
 
 
@@ -156,7 +156,7 @@ def _of_integers(operator: str, left: int, right: int) -> int:
     if operator == "*":
         return left * right
     if right == 0:
-        raise EvaluationError("a whole number divided by zero")
+        raise EvaluationError("a whole number is divided by zero")
     quotient = abs(left) // abs(right)
     if (left < 0) != (right < 0):
         quotient = -quotient
@@ -187,16 +187,16 @@ def _by_zero(left: float, right: float) -> float:
 
 def _of_decimals(operator: str, left: Decimal, right: Decimal) -> Decimal:
     if not (left.is_finite() and right.is_finite()):
-        raise EvaluationError("a decimal that is not finite")
+        raise EvaluationError(f"{operator} cannot be applied to a decimal that is infinite or NaN")
     if operator in "/%" and not right:
-        raise EvaluationError("a decimal divided by zero")
+        raise EvaluationError("a decimal is divided by zero")
     try:
         result = _decimal_result(operator, left, right)
     except DecimalException as error:
-        raise EvaluationError("a decimal beyond 28 digits") from error
+        raise EvaluationError(f"the result of {operator} has more than 28 digits, the limit of a decimal") from error
     if result.is_finite() and abs(result) <= _DECIMAL_MAX:
         return result
-    raise EvaluationError("a decimal beyond 28 digits")
+    raise EvaluationError(f"the result of {operator} has more than 28 digits, the limit of a decimal")
 
 
 def _decimal_result(operator: str, left: Decimal, right: Decimal) -> Decimal:
@@ -219,7 +219,7 @@ def _of_times(operator: str, left: object, right: object) -> object:
         if isinstance(left, datetime) and isinstance(right, datetime) and operator == "-":
             return aware(left) - aware(right)
     except OverflowError as error:
-        raise EvaluationError("a time beyond the calendar") from error
+        raise EvaluationError(f"the result of {operator} is a time outside of the calendar") from error
     return None
 
 
@@ -236,7 +236,7 @@ def signed(operator: str, value: object, lenient: bool) -> object:
         try:
             return -value
         except OverflowError as error:
-            raise EvaluationError("a time beyond the calendar") from error
+            raise EvaluationError("the negated time span is too long") from error
     if kind == DOUBLE:
         return -double_of(value)
     if kind == DECIMAL:

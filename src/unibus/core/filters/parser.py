@@ -12,6 +12,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from unibus.core.filters import tree
+from unibus.core.filters.functions import FUNCTIONS, PROPERTY, known_calls
 from unibus.core.filters.like import Likeness
 from unibus.core.filters.property_lookup import SYSTEM_NAMES, system_spelling
 from unibus.core.filters.tokens import (
@@ -48,7 +49,6 @@ _STRENGTHS: Final[dict[str, i64]] = {
     **dict.fromkeys(("*", "/", "%"), _MULTIPLY),
 }
 _INT64_MAX: Final = 2**63 - 1
-_FUNCTIONS: Final = frozenset({"NEWID", "PROPERTY", "P"})
 _INFIX_WORDS: Final = frozenset({"AND", "OR", "IN", "IS", "LIKE", "NOT", "ESCAPE"})
 _SYSTEM: Final = frozenset(SYSTEM_NAMES)
 
@@ -75,7 +75,11 @@ class TokenCursor:
 
     def __init__(self, text: str, chars_max: i64) -> None:
         if len(text) > chars_max:
-            raise invalid(f"{len(text)} characters are too many: the text ends", chars_max, f"at most {chars_max}")
+            raise invalid(
+                f"the text has {len(text)} characters, at most {chars_max} are allowed: the excess begins",
+                chars_max,
+                "",
+            )
         self._tokens = tokenize(text)
         self._at: i64 = 0
         self.steps: i64 = 0
@@ -101,7 +105,7 @@ class TokenCursor:
         token = self.token()
         if not token.is_sign(sign):
             hint = near(token.text, _INFIX_WORDS, f"add {sign!r}") if token.kind == NAME else f"add {sign!r}"
-            raise invalid(f"{_shown(token)} where {what} needs {sign!r},", token.position, hint)
+            raise invalid(f"{what} needs {sign!r}, found {_shown(token)}", token.position, hint)
         self.advance()
 
 
@@ -171,7 +175,11 @@ class Parser(TokenCursor):
             return Built(tree.boolean(word == "TRUE"), 1, token.position)
         if word == "NULL":
             return Built(tree.null(), 1, token.position)
-        raise invalid(f"{word} where a value belongs,", token.position, f"a property of that name is written [{word}]")
+        raise invalid(
+            f"expected a value, found the keyword {word}",
+            token.position,
+            f"a property of that name is written [{word}]",
+        )
 
     def _prefix_sign(self, token: FilterToken) -> Built:
         if token.is_sign("("):
@@ -187,8 +195,8 @@ class Parser(TokenCursor):
             return self._signed("+", token)
         if token.kind == END:
             hint = "an empty filter is written 1 = 1" if self._at == 0 else "something is missing after the last word"
-            raise invalid("the text ends where a value belongs,", token.position, hint)
-        raise invalid(f"{token.text!r} where a value belongs,", token.position, "a property, a constant or (")
+            raise invalid("expected a value, found the end", token.position, hint)
+        raise invalid(f"expected a value, found {token.text!r}", token.position, "write a property, a constant or (")
 
     def _signed(self, sign: str, token: FilterToken) -> Built:
         inner = self._parse(_PREFIX)
@@ -205,7 +213,7 @@ class Parser(TokenCursor):
             return Built(self._scoped(token.text.lower() == "sys"), 1, token.position)
         if following.is_sign("."):
             hint = f"only sys. and user. can precede a name; a name with a dot is written [{token.text[:40]}.…]"
-            raise invalid(f"{token.text[:40]!r} is no scope,", token.position, hint)
+            raise invalid(f"{token.text[:40]!r} is not a scope of properties,", token.position, hint)
         if following.is_sign("(") and token.kind == NAME:
             return self._call(token)
         return Built(tree.Property(token.text), 1, token.position)
@@ -214,37 +222,43 @@ class Parser(TokenCursor):
         """The target of a rule action's statement."""
         token = self.token()
         if token.kind != NAME and token.kind != QUOTED:
-            raise invalid(f"{_shown(token)} where a property belongs,", token.position, "write a name, or [a name]")
+            raise invalid(f"expected a property, found {_shown(token)}", token.position, "write a name, or [a name]")
         found = _as_property(self._name(self.advance()), "the statement").node
         if not isinstance(found, tree.Property):
-            raise invalid("a call where a property belongs,", token.position, "write the name itself")
+            raise invalid("expected a property, found a function call", token.position, "write the name itself")
         return found
 
     def _scoped(self, system: bool) -> tree.Property:
         token = self.advance()
         if token.kind != NAME and token.kind != QUOTED:
-            raise invalid(f"{_shown(token)} where a name belongs,", token.position, "a name follows the dot")
+            raise invalid(
+                f"expected a name after the dot, found {_shown(token)}", token.position, "write sys.Name or user.name"
+            )
         if not system:
             return tree.Property(token.text)
         name = system_spelling(token.text)
         if name is None:
             hint = near(token.text, _SYSTEM, "write a user property without sys.")
-            raise invalid(f"no system property {token.text[:40]!r},", token.position, hint)
+            raise invalid(f"there is no system property {token.text[:40]!r},", token.position, hint)
         return tree.Property(name, "sys")
 
     def _call(self, token: FilterToken) -> Built:
-        name = token.text.upper()
-        if name not in _FUNCTIONS:
-            hint = near(name, _FUNCTIONS, "there are newid(), property(name) and p(name)")
-            raise invalid(f"no function {token.text[:40]!r},", token.position, hint)
+        row = FUNCTIONS.get(token.text.lower())
+        if row is None:
+            hint = near(token.text, frozenset([name.upper() for name in FUNCTIONS]), known_calls())
+            raise invalid(f"there is no function {token.text[:40]!r},", token.position, hint)
         self.advance()
-        if name == "NEWID":
-            self.expect_sign(")", "newid(")
-            return Built(tree.NewId(), 1, token.position)
-        inner = self._parse(_ADD)
-        node = tree.PropertyCall(_as_expression(inner))
-        self.expect_sign(")", token.text)
-        return self._grown(node, inner.depth, token.position)
+        arguments: list[tree.Expression] = []
+        depth: i64 = 0
+        for _ in row.arguments:
+            if arguments:
+                self.expect_sign(",", token.text)
+            inner = self._parse(_ADD)
+            arguments.append(_as_expression(inner))
+            depth = max(depth, inner.depth)
+        self.expect_sign(")", token.text if arguments else f"{row.name}(")
+        node = tree.PropertyCall(arguments[0]) if row is PROPERTY else tree.FunctionCall(row.name, tuple(arguments))
+        return self._grown(node, depth, token.position)
 
     # Operators
 
@@ -287,7 +301,7 @@ class Parser(TokenCursor):
             return self._like(left, token, negated)
         if negated:
             hint = near(token.text, frozenset({"IN", "LIKE"}), "write NOT before a condition, or before IN and LIKE")
-            raise invalid(f"{_shown(token)} after NOT", token.position, hint)
+            raise invalid(f"expected IN or LIKE after NOT, found {_shown(token)}", token.position, hint)
         operand = _as_expression(left)
         right = self._parse(_ADD)
         node = _comparison(token.text, operand, _as_expression(right))
@@ -300,7 +314,7 @@ class Parser(TokenCursor):
         following = self.advance()
         if not following.is_keyword("NULL"):
             hint = near(following.text, frozenset({"NULL", "NOT"}), "write IS NULL, IS NOT NULL, or = for a value")
-            raise invalid(f"{_shown(following)} after IS", following.position, hint)
+            raise invalid(f"expected NULL or NOT NULL after IS, found {_shown(following)}", following.position, hint)
         operand = _as_property(left, "IS NULL")
         return self._grown(tree.IsNull(operand.node, negated), left.depth, token.position, left.position)
 
@@ -344,7 +358,7 @@ class Parser(TokenCursor):
             hint = "write 1 = 1" if node.value is True else "write 1 = 0"
         else:
             hint = "compare it with something, for instance = TRUE"
-        raise invalid("a value where a condition belongs,", built.position, hint)
+        raise invalid("expected a condition, found a value", built.position, hint)
 
     # Depth and mistakes
 
@@ -359,8 +373,8 @@ class Parser(TokenCursor):
 
     def _left_over(self, token: FilterToken) -> FilterInvalid:
         if token.is_sign(")"):
-            return invalid("a ) without its (", token.position, "remove it, or add a (")
-        what = f"{_shown(token)} where an operator or the end belongs,"
+            return invalid("the ) has no matching (", token.position, "remove it, or add a (")
+        what = f"expected an operator or the end, found {_shown(token)}"
         if token.kind == NAME:
             return invalid(what, token.position, near(token.text, _INFIX_WORDS, "join conditions with AND or OR"))
         return invalid(what, token.position, "join conditions with AND or OR")
@@ -370,12 +384,14 @@ def _as_expression(built: Built) -> tree.Expression:
     node = built.node
     if isinstance(node, tree.EXPRESSIONS):
         return node
-    raise invalid("a condition where a value belongs,", built.position, "conditions are joined with AND, OR and NOT")
+    raise invalid("expected a value, found a condition", built.position, "conditions are joined with AND, OR and NOT")
 
 
 def _check_operand(left: Built, token: FilterToken) -> None:
     if isinstance(left.node, tree.PREDICATES):
-        raise invalid(f"{token.text} after a condition", token.position, "conditions are joined with AND, OR and NOT")
+        raise invalid(
+            f"{token.text} cannot follow a condition,", token.position, "conditions are joined with AND, OR and NOT"
+        )
 
 
 @final
@@ -394,7 +410,7 @@ def _as_property(built: Built, what: str) -> SourcePosition:
     if isinstance(node, (tree.Property, tree.PropertyCall)):
         return SourcePosition(node, built.depth)
     hint = "name a property; texts in 'quotes' are not names"
-    raise invalid(f"{what} needs a property,", built.position, hint)
+    raise invalid(f"{what} must name a property,", built.position, hint)
 
 
 def _number(token: FilterToken, negative: bool) -> tree.Constant:
@@ -402,12 +418,16 @@ def _number(token: FilterToken, negative: bool) -> tree.Constant:
     if token.kind == DOUBLE:
         value = float(text)
         if value in (float("inf"), float("-inf")):
-            raise invalid(f"{token.text[:40]} is beyond a double", token.position, "at most 1.7976931348623157E308")
+            raise invalid(
+                f"{token.text[:40]} is too large for a double", token.position, "at most 1.7976931348623157E308"
+            )
         return tree.double(value)
     # The longest integer has 19 digits; Python refuses to convert thousands of them.
     digits = token.text.lstrip("0") or "0"
     if len(digits) > 19 or int(digits) > (_INT64_MAX + 1 if negative else _INT64_MAX):
-        raise invalid(f"{token.text[:40]} is beyond 64 bits", token.position, "with a decimal point it is a double")
+        raise invalid(
+            f"{token.text[:40]} does not fit into 64 bits", token.position, "with a decimal point it is a double"
+        )
     return tree.integer(-int(digits) if negative else int(digits))
 
 
@@ -435,7 +455,7 @@ def _comparison(sign: str, left: tree.Expression, right: tree.Expression) -> tre
 
 def _check_escape(escape: tree.Expression, position: i64) -> None:
     if isinstance(escape, tree.Constant) and not (isinstance(escape.value, str) and len(escape.value) == 1):
-        raise invalid("ESCAPE needs one character,", position, "for instance ESCAPE '\\'")
+        raise invalid("ESCAPE must be followed by one character,", position, "for instance ESCAPE '\\'")
 
 
 def _check_pattern(pattern: tree.Expression, escape: tree.Expression | None, position: i64) -> None:
@@ -444,7 +464,7 @@ def _check_pattern(pattern: tree.Expression, escape: tree.Expression | None, pos
     if not isinstance(pattern, tree.Constant) or pattern.value is None:
         return
     if not isinstance(pattern.value, str):
-        raise invalid("LIKE needs a pattern,", position, "a text, for instance LIKE 'red%'")
+        raise invalid("LIKE must be followed by a pattern,", position, "a text, for instance LIKE 'red%'")
     if isinstance(escape, tree.Constant) and isinstance(escape.value, str):
         try:
             Likeness(pattern.value, escape.value)

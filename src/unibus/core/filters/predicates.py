@@ -271,9 +271,9 @@ class ResemblesTerm(Condition):
         if text is None or pattern is None or escape is None:
             return UNKNOWN
         if not isinstance(escape, str) or (self._escape is not None and len(escape) != 1):
-            raise EvaluationError("ESCAPE asks for one character")
+            raise EvaluationError("ESCAPE must be one character")
         if len(pattern) > FILTER_CHARS_MAX:
-            raise EvaluationError(f"a pattern of more than {FILTER_CHARS_MAX} characters")
+            raise EvaluationError(f"the pattern of LIKE has more than {FILTER_CHARS_MAX} characters")
         try:
             likeness = Likeness(pattern, escape)
         except ValueError as error:

@@ -65,11 +65,11 @@ def _expression(node: tree.Expression) -> str:
         return f"@{node.name}"
     if isinstance(node, tree.PropertyCall):
         return f"property({_expression(node.name)})"
-    if isinstance(node, tree.NewId):
-        return "newid()"
+    if isinstance(node, tree.FunctionCall):
+        return f"{node.function}({', '.join([_expression(argument) for argument in node.arguments])})"
     if isinstance(node, tree.Sign):
         # Without parentheses a minus before a number would be parsed as part of it.
-        plain = isinstance(node.operand, (tree.Property, tree.Parameter, tree.PropertyCall, tree.NewId))
+        plain = isinstance(node.operand, (tree.Property, tree.Parameter, tree.PropertyCall, tree.FunctionCall))
         operand = _expression(node.operand)
         return f"{node.operator}{operand}" if plain else f"{node.operator}({operand})"
     left = _operand(node.left, _strength(node))

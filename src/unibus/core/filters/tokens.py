@@ -162,7 +162,7 @@ class Scanner:
     def _quoted(self, close: str, start: i64) -> FilterToken:
         name = self._enclosed(close, "name", start)
         if not name:
-            raise invalid("an empty name", start, "write texts in single quotes: ''")
+            raise invalid("the name is empty", start, "write texts in single quotes: ''")
         return FilterToken(QUOTED, name, start)
 
     def _enclosed(self, close: str, what: str, start: i64) -> str:
@@ -172,7 +172,7 @@ class Scanner:
         while True:
             end: i64 = self._text.find(close, begin, self._length)
             if end < 0:
-                raise invalid(f"a {what} without its end, begun", start, f"close it with {close}")
+                raise invalid(f"the {what} is not closed: it begins", start, f"close it with {close}")
             parts.append(self._text[begin:end])
             self.at = end + 1
             if self.at >= self._length or self._text[self.at] != close:
@@ -183,7 +183,7 @@ class Scanner:
         self.at += 1
         self._skip_word()
         if self.at == start + 1:
-            raise invalid("a parameter without a name", start, "write @ and a name, for instance @limit")
+            raise invalid("the parameter has no name", start, "write @ and a name, for instance @limit")
         return FilterToken(PARAMETER, self._text[start + 1 : self.at], start)
 
     def _sign(self, first: str, start: i64) -> FilterToken:

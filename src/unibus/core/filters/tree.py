@@ -39,8 +39,11 @@ class PropertyCall(msgspec.Struct, frozen=True, tag=True):
     name: "Expression"
 
 
-class NewId(msgspec.Struct, frozen=True, tag=True):
-    """`newid()`: a new UUID at each evaluation."""
+class FunctionCall(msgspec.Struct, frozen=True, tag=True):
+    """A call of a function of functions.py, by the name in its row."""
+
+    function: str
+    arguments: "tuple[Expression, ...]" = ()
 
 
 class Sign(msgspec.Struct, frozen=True, tag=True):
@@ -109,12 +112,12 @@ class RemoveProperty(msgspec.Struct, frozen=True, tag=True):
     target: Property
 
 
-Expression: TypeAlias = Constant | Property | Parameter | PropertyCall | NewId | Sign | Arithmetic
+Expression: TypeAlias = Constant | Property | Parameter | PropertyCall | FunctionCall | Sign | Arithmetic
 Predicate: TypeAlias = Comparison | IsNull | Exists | In | Like | Not | And | Or
 Node: TypeAlias = Expression | Predicate
 Statement: TypeAlias = SetProperty | RemoveProperty
 
-EXPRESSIONS = (Constant, Property, Parameter, PropertyCall, NewId, Sign, Arithmetic)
+EXPRESSIONS = (Constant, Property, Parameter, PropertyCall, FunctionCall, Sign, Arithmetic)
 PREDICATES = (Comparison, IsNull, Exists, In, Like, Not, And, Or)
 
 

@@ -56,7 +56,7 @@ class LatencyHistogram:
         Never below the exact one, at most an eighth above it (the last bucket is wider), never above the maximum.
         """
         if not 0.0 <= q <= 1.0:
-            raise UsageError(f"there is no quantile {q!r}", "give a share from 0.0 to 1.0")
+            raise UsageError(f"a quantile must be from 0.0 to 1.0, got {q!r}")
         if self.count == 0:
             return 0
         # 0.07 of 100 records are 7. The product of the floats is a little more, and would select the eighth.

@@ -93,11 +93,11 @@ atomic(TokenBucket, "has", "try_acquire", "refund", "wait_s", "available")
 
 def _positive(name: str, value: float) -> Fraction:
     if not value > 0.0 or math.isinf(value):
-        raise ConfigInvalid(f"{name} is {value!r}", "give a finite number above 0")
+        raise ConfigInvalid(f"{name} must be a finite number above 0, got {value!r}")
     return Fraction(repr(value))
 
 
 def _counted(n: int) -> int:
     if n < 0:
-        raise UsageError(f"cannot take {n} tokens", "n counts messages, from 0 up")
+        raise UsageError(f"the number of tokens must be 0 or more, got {n}")
     return n

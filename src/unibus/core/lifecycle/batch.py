@@ -76,7 +76,7 @@ def check(state: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[s
     """Raise the error of the first command that is rejected. Returns the space granted to their sends, by entity."""
     if len(commands) > BATCH_COMMANDS_MAX:
         raise UsageError(
-            f"the batch has {len(commands)} commands", f"at most {BATCH_COMMANDS_MAX}; use several batches"
+            f"the batch has {len(commands)} commands, at most {BATCH_COMMANDS_MAX} are allowed", "use several batches"
         )
     # What the commands so far will have done: the state does not show it yet, because none of them is executed.
     before: dict[str, Load] = {}

@@ -214,7 +214,7 @@ def deferred_entries(
         size += entry.size
     if bytes_max and size > bytes_max and len(found) > 1:
         raise MessageTooLarge(
-            f"{len(found)} deferred messages of {entity.name!r} have {size} bytes together",
-            f"ask for fewer: at most {bytes_max} bytes in one call, or one message of any size",
+            f"{len(found)} deferred messages of {entity.name!r} have {size} bytes, one call gives at most {bytes_max}",
+            "ask for fewer at once; a single message may have any size",
         )
     return list(found.values())

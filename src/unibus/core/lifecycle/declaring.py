@@ -69,12 +69,12 @@ def check_declare(state: StoreState, command: Declare, alone: bool) -> None:
         _check_place(state, command)
     elif command.new_only:
         raise EntityExists(
-            f"{found.name!r} exists: it is a {KIND_NAMES[found.kind]}", "update it, or choose another name"
+            f"{found.name!r} exists already: it is a {KIND_NAMES[found.kind]}", "update it, or choose another name"
         )
     elif not command.update and (found.name != command.name or found.kind != command.kind):
         is_other_name = found.name != command.name
         hint = "names that differ only by case are the same name" if is_other_name else "choose another name"
-        raise EntityExists(f"{found.name!r} is a {KIND_NAMES[found.kind]}", hint)
+        raise EntityExists(f"{found.name!r} exists already: it is a {KIND_NAMES[found.kind]}", hint)
     elif not command.update and _changed(found, command.settings):
         raise EntityExists(f"{found.name!r} exists with other settings", "use update_entity")
     elif command.update:
@@ -98,7 +98,9 @@ def _check_kind(entity: str, kind: int, settings: Settings) -> None:
         kinds = _KINDS.get(name)
         if kinds is not None and kind not in kinds:
             homes = " and ".join([f"{KIND_NAMES[each]}s" for each in kinds])
-            raise UsageError(f"{name} is a setting of {homes}, and {entity!r} is a {KIND_NAMES[kind]}")
+            raise UsageError(
+                f"{entity!r} is a {KIND_NAMES[kind]} and cannot have the setting {name}: only {homes} have it"
+            )
     status = settings.get("status")
     if (kind == TOPIC and status == STATUS_RECEIVE_DISABLED) or (
         kind == SUBSCRIPTION and status == STATUS_SEND_DISABLED

@@ -33,13 +33,12 @@ def send_of(message: Message, entity: str) -> Send:
     size: i64 = len(data)
     if size > BODY_BYTES_MAX:
         raise MessageTooLarge(
-            f"the message for {entity!r} has {size} bytes", f"at most {BODY_BYTES_MAX}; send a reference to the data"
+            f"the message for {entity!r} has {size} bytes, at most {BODY_BYTES_MAX} are allowed",
+            "send a reference to the data",
         )
     message_id = message.id
     if len(message_id) > MESSAGE_ID_CHARS_MAX:
-        raise UsageError(
-            f"the message id has {len(message_id)} characters", f"an id has at most {MESSAGE_ID_CHARS_MAX} characters"
-        )
+        raise UsageError(f"the message id has {len(message_id)} characters, at most {MESSAGE_ID_CHARS_MAX} are allowed")
     properties = message.properties
     if properties is None:
         plain = Send(entity, MessageRef(message_id, size), data, message.priority)
@@ -57,10 +56,7 @@ def send_of(message: Message, entity: str) -> Send:
 
 def _check_session(session_id: str | None) -> None:
     if session_id is not None and not 1 <= len(session_id) <= MESSAGE_ID_CHARS_MAX:
-        raise UsageError(
-            f"the session_id has {len(session_id)} characters",
-            f"a session id has 1 to {MESSAGE_ID_CHARS_MAX} characters",
-        )
+        raise UsageError(f"the session_id must have 1 to {MESSAGE_ID_CHARS_MAX} characters, it has {len(session_id)}")
 
 
 def message_of(claimed: Claimed) -> Message:

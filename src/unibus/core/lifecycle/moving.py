@@ -27,7 +27,9 @@ def waiting_entry(state: StoreState, name: str, sequence: int, raises: bool) -> 
         return entry
     if raises:
         is_now = "does not exist" if entry is None else f"is {STATE_NAMES[entry.state]}"
-        raise MessageNotFound(f"{name!r} #{sequence} {is_now}", "peek again; a receiver may have locked it")
+        raise MessageNotFound(
+            f"{name!r} has no waiting message #{sequence}: it {is_now}", "peek again; a receiver may have locked it"
+        )
     return None
 
 

@@ -101,7 +101,7 @@ def queue_of(state: StoreState, name: str, now_ns: i64) -> Entity:
         found = dead_letters_of(state, owner, now_ns)
         state.deciding = False
     elif not found.is_queue():
-        raise UsageError(f"{found.name!r} is a topic", hint_for_topic(found))
+        raise UsageError(f"messages cannot be received from {found.name!r}: it is a topic", hint_for_topic(found))
     return found
 
 

@@ -22,7 +22,7 @@ def accept(
 ) -> Session | None:
     """Lock a session by its id, or the next unlocked one with messages. None if there is no such session."""
     if not entity.settings.requires_session or entity.kind == DEAD_LETTERS:
-        raise SessionNotAllowed(f"{entity.name!r} has no sessions", "create it with requires_session=True")
+        raise SessionNotAllowed(f"{entity.name!r} does not use sessions", "create it with requires_session=True")
     if session_id is None:
         if not entity.ready:
             return None
@@ -32,8 +32,7 @@ def accept(
         session_id = plain_text("a session id", session_id)
         if not 1 <= len(session_id) <= MESSAGE_ID_CHARS_MAX:
             raise UsageError(
-                f"the session_id has {len(session_id)} characters",
-                f"a session id has 1 to {MESSAGE_ID_CHARS_MAX} characters",
+                f"the session_id must have 1 to {MESSAGE_ID_CHARS_MAX} characters, it has {len(session_id)}"
             )
     consumer = plain_text("the consumer", consumer)
     found = entity.sessions.get(session_id)
@@ -65,8 +64,8 @@ def check_session(state: StoreState, command: SessionCommand, now_ns: i64) -> Se
     if command.verb == SET_SESSION_STATE and command.state is not None:
         if len(command.state) > SESSION_STATE_BYTES_MAX:
             raise MessageTooLarge(
-                f"the session state has {len(command.state)} bytes",
-                f"at most {SESSION_STATE_BYTES_MAX}; store a reference",
+                f"the session state has {len(command.state)} bytes, at most {SESSION_STATE_BYTES_MAX} are allowed",
+                "store a reference",
             )
     return session
 

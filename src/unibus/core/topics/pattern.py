@@ -136,7 +136,9 @@ def _check_wildcard(text: str) -> None:
             )
         if token in (TAIL, TAIL_SOME):
             if place != last:
-                raise NameInvalid(f"{token!r} is not at the end of {text!r}", f"inside, use {ONE_TOKEN!r}")
+                raise NameInvalid(
+                    f"{token!r} must be the last token of pattern {text!r}", f"in other places, use {ONE_TOKEN!r}"
+                )
         elif token != ONE_TOKEN and (ONE_TOKEN in token or TAIL in token or TAIL_SOME in token):
             raise NameInvalid(
                 f"token {token!r} of {text!r} mixes letters and wildcards",

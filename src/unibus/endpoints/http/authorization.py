@@ -134,7 +134,7 @@ class SasAuthorization:
 
     def _claims(self, request: Request, text: str | None, access: Access, broker: Broker) -> Claims:
         if text is None:
-            raise Unauthorised("this needs a token", _KEY_HINT)
+            raise Unauthorised("the request has no token", _KEY_HINT)
         if self._local is not None and self._settings.local_rule_name in text:
             return self._local_claims(request, text, self._local, broker)
         verified = self._verified.get(text)

@@ -289,7 +289,7 @@ class HttpConnection(HttpToolsProtocol):
         """
         if self._is_second_reading:
             # Each of n such requests in one chunk would be parsed with all that follow it: quadratic time.
-            self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "pipelined requests with Upgrade"))
+            self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "requests with an Upgrade header cannot be pipelined"))
             return
         offer = (b"upgrade", b"http2-settings", b"connection")
         lines = [self.parser.get_method(), b" ", self.url, b" HTTP/", self.parser.get_http_version().encode(), b"\r\n"]

@@ -78,20 +78,20 @@ class WriteOptions:
 def listed(name: str, text: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if text.strip() and not found:
-        raise UsageError(f"option {name} {text!r} is an empty list", "separate names by commas")
+        raise UsageError(f"option {name} {text!r} has no names", "separate names by commas")
     return found
 
 
 def yes_or_no(name: str, text: str) -> bool:
     value = text.strip().lower()
     if value not in ("true", "false"):
-        raise UsageError(f"option {name} is {text!r}", "write true or false")
+        raise UsageError(f"option {name} must be true or false, got {text!r}")
     return value == "true"
 
 
 def counted(name: str, text: str) -> int:
     if not text.strip().isdecimal() or not 0 < int(text) < 2**62:
-        raise UsageError(f"option {name} is {text!r}", "write a whole number from 1 on")
+        raise UsageError(f"option {name} must be a whole number of 1 or more, got {text!r}")
     return int(text)
 
 
@@ -113,7 +113,7 @@ def seconds(name: str, text: str) -> float:
 def one_of(name: str, text: str, allowed: Collection[str]) -> str:
     value = text.strip().lower()
     if value not in allowed:
-        raise UsageError(f"option {name} is {text!r}", near(value, allowed))
+        raise UsageError(f"option {name} has the unknown value {text!r}", near(value, allowed))
     return value
 
 
@@ -147,7 +147,7 @@ def _rows(name: str, text: str) -> int:
     rows = counted(name, text)
     if rows > ROWS_PER_TRANSACTION_MAX:
         raise UsageError(
-            f"option {name} is {rows}", f"at most {ROWS_PER_TRANSACTION_MAX:,}: the limit of one transaction"
+            f"option {name} must be at most {ROWS_PER_TRANSACTION_MAX}, the limit of one transaction, got {rows}"
         )
     return rows
 

@@ -131,7 +131,9 @@ def publish(
         # As long as none of its rows is in the bus, a batch may still change.
         listing = _begun(effect, done, staging) if done else staging.list(effect.label, staged)
         if listing.rows > ROWS_MAX:
-            raise UsageError(f"{listing.rows:,} rows in one batch", f"at most {ROWS_MAX:,}: write several")
+            raise UsageError(
+                f"the batch has {listing.rows:,} rows, at most {ROWS_MAX:,} are allowed", "write several batches"
+            )
         transactions = _transactions(staging.cells(listing, done), rows)
         _publish_rest(bus, effect, stands, transactions, listing.rows - done, progress)
     return True

@@ -121,7 +121,7 @@ class ReadTask:
                 json.dump(note, written)
             os.replace(f"{path}.{os.getpid()}", path)
         except OSError as error:
-            log.warning("the note cannot be written to %s: %s", folder, error)
+            log.warning("the description of the damage cannot be written to %s: %s", folder, error)
         log.warning("%s; its rows are left out, see %s", damage, path)
 
 

@@ -99,7 +99,9 @@ class Shape:
                 raise UsageError(f"a message has no column {field.name!r}", near(field.name, COLUMNS))
             fits, what = COLUMNS[field.name]
             if not fits(field.dataType):
-                raise UsageError(f"column {field.name!r} is {field.dataType.simpleString()}", f"it has to be {what}")
+                raise UsageError(
+                    f"column {field.name!r} has the wrong type {field.dataType.simpleString()}", f"it has to be {what}"
+                )
         if len(set(names)) < len(names):
             raise UsageError("two columns have the same name", "select one of them")
         if (CHANNEL in names) == bool(channel):
@@ -146,7 +148,7 @@ def command_of(entity: str, body: object, fields: dict[str, Any], otherwise: str
     """The command of one row. `otherwise` is the id for a row without one."""
     message_id = fields.pop("message_id", otherwise)
     if not 1 <= len(message_id) <= MESSAGE_ID_CHARS_MAX:
-        raise UsageError(f"message_id {message_id!r:.80}", f"1 to {MESSAGE_ID_CHARS_MAX} characters")
+        raise UsageError(f"message_id must have 1 to {MESSAGE_ID_CHARS_MAX} characters, got {message_id!r:.80}")
     priority = fields.pop("priority", None)
     delay = fields.pop("delay", None)
     properties: MessageProperties | None = None  # Most messages have none, and are smaller without.

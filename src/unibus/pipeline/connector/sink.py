@@ -147,7 +147,7 @@ def _query_id(checkpoint: str) -> str:
     folder = local_path(checkpoint) if checkpoint else None
     if folder is None:
         raise UsageError(
-            "this query has no name, so that a retry could not be recognised",
+            "the query has no name and no local checkpoint, so a retry would write its rows twice",
             "set the option checkpointLocation to a folder, or the option query to a name",
         )
     path = os.path.join(folder, "metadata")
@@ -163,7 +163,9 @@ def _staging_folder(options: WriteOptions) -> str:
     if options.staging:
         folder = local_path(options.staging)
         if folder is None:
-            raise UsageError(f"rows cannot be staged in {options.staging}", "name a folder that all machines see")
+            raise UsageError(
+                f"rows cannot be staged in {options.staging}: it is not a folder", "name a folder that all machines see"
+            )
         return folder
     checkpoint = local_path(options.checkpoint) if options.checkpoint else None
     if checkpoint is not None:

@@ -120,7 +120,10 @@ def checked_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
             hint = "set bodies to true" if field.name in BODY_COLUMNS else near(field.name, types)
             raise UsageError(f"there is no column {field.name!r}", hint)
         if field.dataType.simpleString() != types[field.name]:
-            raise UsageError(f"column {field.name!r} is {types[field.name]}", "read it so, and cast it afterwards")
+            raise UsageError(
+                f"column {field.name!r} has the type {types[field.name]}, not {field.dataType.simpleString()}",
+                "read it with its type, and cast it afterwards",
+            )
     return to_arrow_schema(schema, timezone="UTC")
 
 

@@ -77,7 +77,7 @@ def _check(plan: WorldPlan) -> None:
     if not 1 <= plan.channels <= CHANNELS_MAX:
         raise UsageError(f"--channels must be 1 to {CHANNELS_MAX}")
     if not 0 < plan.hours <= HOURS_MAX:
-        raise UsageError(f"--hours must be above 0, and at most {HOURS_MAX:,}, which is ten years")
+        raise UsageError("--span must be above 0 and at most ten years")
     if plan.seed < 0:
         raise UsageError("--seed must be a whole number from 0 on")
 

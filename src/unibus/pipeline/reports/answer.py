@@ -18,14 +18,12 @@ Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
 
 
 class Column(msgspec.Struct, frozen=True):
-    """`title` is shown instead of a long name; a column that is not `drawn` is only in JSON and CSV. A `spare` column
-    is left out if the terminal is too narrow."""
+    """`title` is shown instead of a long name; a column that is not `drawn` is only in JSON and CSV."""
 
     name: str
     kind: Kind = "text"
     title: str = ""
     drawn: bool = True
-    spare: bool = False
 
 
 class Plot(msgspec.Struct, frozen=True):

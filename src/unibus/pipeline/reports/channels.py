@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 MINUTE_US: Final = 60_000_000
 _COUNTED: Final = ("delivered", "completed", "returned", "dead_lettered", "expired")
-_SPARE: Final = frozenset({"delivered", "returned", "expired"})
 _TITLES: Final = {"dead_lettered": "dead", "completed": "done", "returned": "back"}
 COLUMNS: Final = [
     Column("domain"),
     Column("channel"),
     Column("came", "count"),
-    *[Column(name, "count", _TITLES.get(name, ""), spare=name in _SPARE) for name in _COUNTED],
-    Column("bytes", "bytes", spare=True),
-    Column("per_s", "rate", "per s", spare=True),
-    Column("came_over_time", "series", "over time", spare=True),
+    *[Column(name, "count", _TITLES.get(name, "")) for name in _COUNTED],
+    Column("bytes", "bytes"),
+    Column("per_s", "rate", "per s"),
+    Column("came_over_time", "series", "over time"),
 ]
 
 

@@ -22,10 +22,10 @@ COLUMNS: Final = [
     Column("completed", "count", "done"),
     Column("dead_lettered", "count", "dead"),
     Column("in_hand", "count", "in flight"),
-    Column("deliveries", "number", "tries", spare=True),
+    Column("deliveries", "number", "tries"),
     Column("work_mean_us", "us", "work mean"),
-    Column("work_max_us", "us", "work max", spare=True),
-    Column("last_seen", "when", "last seen", spare=True),
+    Column("work_max_us", "us", "work max"),
+    Column("last_seen", "when", "last seen"),
 ]
 
 

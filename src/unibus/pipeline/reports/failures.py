@@ -23,9 +23,9 @@ COLUMNS: Final = [
     Column("signature", "text", "signature"),
     Column("n", "count"),
     Column("first_at", "instant", drawn=False),
-    Column("last_at", "when", "last", spare=True),
+    Column("last_at", "when", "last"),
     Column("sample_message_id", "id", "for instance"),
-    Column("over_time", "series", "over time", spare=True),
+    Column("over_time", "series", "over time"),
 ]
 
 

@@ -27,10 +27,10 @@ COLUMNS: Final = [
     Column("completed", "count", "done"),
     *[Column(f"{name}_us", "us", name) for name in SHARES],
     Column("max_us", "us", "max"),
-    Column("mean_us", "us", "mean", spare=True),
-    Column("waiting_p50_us", "us", "wait p50", spare=True),
-    Column("waiting_p95_us", "us", "wait p95", spare=True),
-    Column("distribution", "series", spare=True),
+    Column("mean_us", "us", "mean"),
+    Column("waiting_p50_us", "us", "wait p50"),
+    Column("waiting_p95_us", "us", "wait p95"),
+    Column("distribution", "series"),
 ]
 ERROR: Final = math.sqrt(upper_us(20) / lower_us(20)) - 1
 """A percentile is the geometric middle of its bucket: this is its largest relative error."""

@@ -91,13 +91,13 @@ def _check(found: list[SqlToken]) -> None:
         if token.kind == "comment":
             raise QueryInvalid("comments and hints of the form /* … */ are not allowed", "-- begins a comment")
         if token.kind == "address":  # Spark reads a URL as one name, and a -- inside of it not as a comment.
-            raise QueryInvalid(":// is not allowed outside of a text", "put a text in 'quotes'")
+            raise QueryInvalid(":// is only allowed inside a quoted text", "put the text in 'quotes'")
         if token.kind == "sign" and token.text in "$'\"`":
-            raise QueryInvalid(f"unexpected {token.text}", "is a quote missing?")
+            raise QueryInvalid(f"the SQL has an unexpected {token.text}", "is a quote missing?")
         if token.kind in ("word", "quoted") and token.plain in _CALLS:
             why = "it opens files" if token.plain in OPENING else "a query may only read tables"
             raise QueryInvalid(f"{token.plain} is not allowed: {why}", ABOUT_TABLES)
         if token.kind == "word" and token.plain == "using" and following != "(":
             raise QueryInvalid(
-                "USING without a list of columns is not allowed: a query may not start programs", ABOUT_TABLES
+                "USING must be followed by a list of columns in (): a query may not start programs", ABOUT_TABLES
             )

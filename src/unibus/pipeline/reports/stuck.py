@@ -28,9 +28,9 @@ COLUMNS: Final = [
     Column("state", drawn=False),
     Column("why"),
     Column("age_us", "us", "age"),
-    Column("untouched_us", "us", "untouched", spare=True),
-    Column("deliveries", "count", "tries", spare=True),
-    Column("consumer", spare=True),
+    Column("untouched_us", "us", "untouched"),
+    Column("deliveries", "count", "tries"),
+    Column("consumer"),
     Column("enqueued_at", "instant", drawn=False),
 ]
 _TAKEN: Final = ("domain", "channel", "sequence", "message_id", "state", "reason", "delivery_count", "consumer")

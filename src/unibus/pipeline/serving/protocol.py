@@ -120,7 +120,11 @@ class _Asked(socketserver.StreamRequestHandler):
             request = msgspec.json.decode(line, type=ReportRequest)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return Reply(
-                refusal=ReportRefusal.of(DecodeError(f"not a request: {error}", "has the client the same version?"))
+                refusal=ReportRefusal.of(
+                    DecodeError(
+                        f"the request cannot be decoded: {error}", "use the same version of unibus on both sides"
+                    )
+                )
             )
         return self.server.answering(request, gone)
 

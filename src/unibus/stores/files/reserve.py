@@ -67,7 +67,7 @@ class Reserve:
         except FileNotFoundError:
             self.size = 0
         except OSError as error:
-            log.warning("the store works without a reserve: %s: %s", self._path, error)
+            log.warning("the store has no reserve of disk space: the file %s cannot be used: %s", self._path, error)
             self.wanted = 0
         self._piece = max(self.wanted // PIECES, PIECE_BYTES_MIN)
         # On a disk without a single free block not even recovery can write.
@@ -144,7 +144,7 @@ class Reserve:
         except OSError as error:
             if is_no_space(error):
                 return False
-            log.warning("the store works without a reserve: %s: %s", self._path, error)
+            log.warning("the store has no reserve of disk space: the file %s cannot be used: %s", self._path, error)
             self.wanted = 0  # It can never be created, so the store must not wait for it.
         return True
 

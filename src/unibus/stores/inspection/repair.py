@@ -10,61 +10,56 @@ A crash at any point before the rename leaves the original and a temporary folde
 
 import contextlib
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 from urllib.parse import unquote
 
 from unibus.core.lifecycle.invariants import differences, violations
 from unibus.core.lifecycle.state.deadlines import NEVER
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import BusError, StoreBusy, StoreDamaged, StoreUnavailable, UsageError
+from unibus.limits import HISTORY_AGE_S_DEFAULT
 from unibus.stores.files.owner import busy_elsewhere, checked_links
-from unibus.stores.inspection.files import StoreFiles
 from unibus.stores.inspection.findings import Finding, Inspection
-from unibus.stores.inspection.json_files import JsonFiles
 from unibus.stores.inspection.salvage import Salvage
-from unibus.stores.inspection.sqlite_files import SqliteFiles
-from unibus.stores.inspection.writing import write_jsonfile, write_sqlite
-from unibus.stores.jsonfile.journal import JsonFileJournal
-from unibus.stores.schemes import JSONFILE as JSON_SCHEME
-from unibus.stores.schemes import SQLITE as SQLITE_SCHEME
-from unibus.stores.schemes import split_url
+from unibus.stores.inspection.writing import salvaged_store
+from unibus.stores.schemes import (
+    InspectedFiles,
+    JournalSettings,
+    StoreScheme,
+    find_scheme,
+    inspected_schemes,
+    split_url,
+)
 from unibus.stores.seam.forked import hold_at_fork
-from unibus.stores.seam.journal import Journal
-from unibus.stores.sqlite.journal import SqliteJournal
-
-SQLITE, JSONFILE = SQLITE_SCHEME.name, JSON_SCHEME.name
-_SCHEMES: Final = {row.name: row for row in (SQLITE_SCHEME, JSON_SCHEME)}
-"""The stores whose files can be checked and repaired."""
 
 
 def check(given: str) -> Inspection:
-    """What a store has, and what is wrong with it. A SQLite file may have an owner meanwhile, a JSON folder may not."""
-    kind, path = located(given)
+    """What a store has, and what is wrong with it. Some stores may have an owner meanwhile: `beside_owner`."""
+    row, path = located(given)
     try:
         with _named(path, path):
-            return _check(kind, path)
+            return _check(row, path)
     except StoreDamaged as error:
         # The snapshot cannot be read, so the log after it cannot be replayed.
         finding = Finding(error.what, "it cannot be repaired: restore a backup")
-        return Inspection(f"{kind}:///{path}", findings=[finding])
+        return Inspection(f"{row.name}:///{path}", findings=[finding])
 
 
-def _check(kind: str, path: str) -> Inspection:
+def _check(row: StoreScheme, path: str) -> Inspection:
+    inspected = _inspected(row)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_inside_sqlite())
+        stack.enter_context(_no_fork())
         is_owned = False
         try:
-            stack.enter_context(_no_owner(kind, path))
+            stack.enter_context(_no_owner(row, path))
         except StoreBusy:
-            if kind == JSONFILE:
+            if not inspected.beside_owner:
                 raise
             is_owned = True
-        files = stack.enter_context(contextlib.closing(_files(kind, path, path, is_owned)))
+        files = stack.enter_context(contextlib.closing(inspected.open(path, f"{row.name}:///{path}", is_owned)))
         salvage = Salvage(files).run()
         salvage.state.release()  # Breaks reference cycles: the garbage collector does not see compiled objects.
         return salvage.inspection
@@ -72,20 +67,21 @@ def _check(kind: str, path: str) -> Inspection:
 
 def repair(given: str, to: str) -> Inspection:
     """Write a new store at `to` with everything that the files of a damaged one prove."""
-    kind, path = located(given)
-    target = located(to, kind)[1]
+    row, path = located(given)
+    inspected = _inspected(row)
+    target = located(to, row)[1]
     if os.path.lexists(target):
-        raise UsageError(f"{to} exists", "name a new store: a repair overwrites nothing")
+        raise UsageError(f"{to} exists already", "name a new store: a repair overwrites nothing")
     if not Path(target).parent.is_dir():
         raise UsageError(f"there is no folder {Path(target).parent}", "create it first")
     with contextlib.ExitStack() as stack:
         stack.enter_context(_named(path, target))
-        stack.enter_context(_inside_sqlite())
-        stack.enter_context(_no_owner(kind, path))
+        stack.enter_context(_no_fork())
+        stack.enter_context(_no_owner(row, path))
         work = stack.enter_context(tempfile.TemporaryDirectory(prefix=".repair-", dir=Path(target).parent))
-        copy = _copied(kind, path, work)
+        copy = inspected.copy(path, work)
         stack.enter_context(_named_by(copy, path))
-        files = stack.enter_context(contextlib.closing(_files(kind, path, copy, True)))
+        files = stack.enter_context(contextlib.closing(inspected.open(copy, f"{row.name}:///{path}", True)))
         salvage = Salvage(files).run()
         salvage.inspection.findings = [
             Finding(each.what.replace(copy, path), each.effect) for each in salvage.inspection.findings
@@ -95,45 +91,66 @@ def repair(given: str, to: str) -> Inspection:
             raise StoreDamaged(f"{path} cannot be repaired: {broken[0]}", "restore a backup")
         if not salvage.inspection.ok:
             new = f"{work}/new"
-            write = write_sqlite if kind == SQLITE else write_jsonfile
-            write(new, salvage, files)
-            _verify(kind, new, salvage)
+            inspected.write(new, salvaged_store(salvage, files))
+            _verify(row, new, files.domain, salvage)
             os.rename(new, target)
             _sync_folder(Path(target).parent)
         salvage.state.release()
         return salvage.inspection
 
 
-def located(given: str, kind: str = "") -> tuple[str, str]:
-    """The kind of a store and its real path, from a path or a URL. `kind` is given for a store that is to be
-    created."""
+def located(given: str, original: StoreScheme | None = None) -> tuple[StoreScheme, str]:
+    """The row of a store and its real path, from a path or a URL. `original` is given for a store that is to be
+    created: it is the row of the store that is repaired."""
     scheme, separator, _ = given.partition("://")
+    row: StoreScheme | None
     if separator:
-        if kind and scheme != kind:
-            raise UsageError(f"{given} has another scheme than the original", f"name a new {kind} store, or a path")
-        path = unquote(split_url(given).path)[1:]
-        if scheme not in _SCHEMES or not path:
+        row, path = find_scheme(scheme), unquote(split_url(given).path)[1:]
+        if original is not None and row is not original:
             raise UsageError(
-                f"{given!r} names no store in files",
-                f"write a path, {' or '.join([row.example for row in _SCHEMES.values()])}",
+                f"{given} has another scheme than the original", f"name a new {original.name} store, or a path"
             )
+        if row is None or row.inspection is None or not path:
+            raise UsageError(f"{given!r} names no store in files", _hint())
     else:
-        path, scheme = given, kind or (JSONFILE if os.path.isdir(given) else SQLITE)
-    if not kind and not os.path.exists(path):
-        raise StoreUnavailable(f"there is no file or folder {path}", "name a SQLite file or a JSON folder")
-    if not kind and not os.path.isdir(path) and not os.path.isfile(path):
-        raise UsageError(f"{path} is neither a file nor a folder", "name a SQLite file or a JSON folder")
-    if not kind and os.path.isdir(path) != (scheme == JSONFILE):
-        raise UsageError(
-            f"{path} is a {'folder' if os.path.isdir(path) else 'file'}", "a SQLite store is a file, JSON a folder"
-        )
+        path, row = given, original or _row_at(given)
+    if original is None:
+        _check_kind(row, path)
     real = os.path.realpath(path)
     checked_links(real)
-    return scheme, real
+    return row, real
+
+
+def _row_at(path: str) -> StoreScheme:
+    """The row of a path without a scheme: the first one whose stores are files, or folders, as this one is."""
+    kind = "folder" if os.path.isdir(path) else "file"
+    return next(row for row in inspected_schemes() if row.kept_in == kind)
+
+
+def _check_kind(row: StoreScheme, path: str) -> None:
+    is_folder = os.path.isdir(path)
+    if not os.path.exists(path):
+        raise StoreUnavailable(f"there is no file or folder {path}", _hint())
+    if not is_folder and not os.path.isfile(path):
+        raise UsageError(f"{path} is neither a file nor a folder", _hint())
+    if is_folder != (row.kept_in == "folder"):
+        raise UsageError(
+            f"{path} is a {'folder' if is_folder else 'file'}, which is not a {row.name} store",
+            f"a {row.name} store is a {row.kept_in}",
+        )
+
+
+def _hint() -> str:
+    return f"write a path, {' or '.join([row.example for row in inspected_schemes()])}"
+
+
+def _inspected(row: StoreScheme) -> InspectedFiles:
+    assert row.inspection is not None  # `located` returns no other row.
+    return row.inspection
 
 
 @contextlib.contextmanager
-def _inside_sqlite() -> Iterator[None]:
+def _no_fork() -> Iterator[None]:
     """A fork waits until this is over: a child that is forked during a call into SQLite could not open any file."""
     lock = threading.RLock()
     hold_at_fork(lock)
@@ -168,35 +185,18 @@ def _named_by(copy: str, path: str) -> Iterator[None]:
         raise
 
 
-def _files(kind: str, path: str, read: str, is_owned: bool) -> StoreFiles:
-    url = f"{kind}:///{path}"
-    return SqliteFiles(read, url, is_owned) if kind == SQLITE else JsonFiles(read, url)
-
-
-def _copied(kind: str, path: str, work: str) -> str:
-    """The path that is read instead of the original. SQLite creates files beside the one that it opens, even to
-    read."""
-    if kind == JSONFILE:
-        return path
-    copy = f"{work}/original"
-    shutil.copyfile(path, copy)
-    if os.path.exists(f"{path}-wal"):
-        shutil.copyfile(f"{path}-wal", f"{copy}-wal")
-    return copy
-
-
-def _lock_file(kind: str, path: str) -> str:
-    return f"{_SCHEMES[kind].lock_beside(path)}.lock"
+def _lock_file(row: StoreScheme, path: str) -> str:
+    return f"{row.lock_beside(path)}.lock"
 
 
 @contextlib.contextmanager
-def _no_owner(kind: str, path: str) -> Iterator[None]:
+def _no_owner(row: StoreScheme, path: str) -> Iterator[None]:
     """No process owns the store, and none becomes its owner meanwhile: a shared lock excludes the owner's exclusive
     one.
 
     Creates nothing: a store without a lock file is read without a lock.
     """
-    lock = _lock_file(kind, path)
+    lock = _lock_file(row, path)
     try:
         file = os.open(lock, os.O_RDONLY)
     except FileNotFoundError:
@@ -214,9 +214,10 @@ def _no_owner(kind: str, path: str) -> Iterator[None]:
         os.close(file)
 
 
-def _verify(kind: str, path: str, salvage: Salvage) -> None:
+def _verify(row: StoreScheme, path: str, domain: str, salvage: Salvage) -> None:
     """Open the new store as every program does, and compare it with what was salvaged."""
-    journal: Journal = SqliteJournal(path) if kind == SQLITE else JsonFileJournal(path)
+    # Without a reserve: its file would be renamed with the store, or left in the temporary folder.
+    journal = row.journal(path, JournalSettings(domain, HISTORY_AGE_S_DEFAULT, row.history_bytes, 0))
     state = StoreState(NEVER)
     try:
         journal.load(state)
@@ -233,7 +234,7 @@ def _verify(kind: str, path: str, salvage: Salvage) -> None:
     finally:
         journal.close()
         state.release()
-    Path(_lock_file(kind, path)).unlink(missing_ok=True)
+    Path(_lock_file(row, path)).unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

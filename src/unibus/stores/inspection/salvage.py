@@ -18,8 +18,8 @@ from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC, StoredMessag
 from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.errors import BusError, StoreDamaged, StoreVersion
 from unibus.stores.inspection.fan_out import half_sends
-from unibus.stores.inspection.files import LoggedGroup, StoreFiles
 from unibus.stores.inspection.findings import Finding, Inspection
+from unibus.stores.seam.store_files import LoggedGroup, StoreFiles
 
 _BODIES_AT_ONCE = 500
 _LEFT_OUT = "it is left out"

@@ -33,7 +33,9 @@ def growth_of(sql: str) -> int:
     """The factor by which the query can grow until SQLite can be stopped. QueryInvalid for a text that is too long."""
     found = [(name.strip('"`[]').casefold(), after.strip()) for name, after in _NAME.findall(sql)]
     if len(found) > WORDS_MAX:
-        raise QueryInvalid(f"the query has {len(found)} words", f"use at most {WORDS_MAX}; pass lists as a parameter")
+        raise QueryInvalid(
+            f"the query has {len(found)} words, at most {WORDS_MAX} are allowed", "pass lists as a parameter"
+        )
     names = Counter(name for name, after in found if not after and name not in _KEYWORDS)
     most = max(names.values(), default=1)
     levels = sum(name == "select" for name, _ in found)

@@ -57,14 +57,14 @@ class Query:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not isinstance(sql, str):
-            raise QueryInvalid(f"a query is text, not {type(sql).__name__}")
+            raise QueryInvalid(f"a query must be text, not {type(sql).__name__}")
         self._store = store
         self._sql = sql
         # Checked when the query is created, in the caller's thread: a mistake is an error of the call, not of the run.
         self._parameters = checked_parameters(parameters)
         self._rows_max = int(_positive("rows_max", rows_max))
         if self._rows_max > QUERY_ROWS_MAX:
-            raise UsageError(f"rows_max {self._rows_max} is too many", f"at most {QUERY_ROWS_MAX}")
+            raise UsageError(f"rows_max must be at most {QUERY_ROWS_MAX}, got {self._rows_max}")
         memory_bytes = int(_positive("memory_mb", memory_mb) * 1_000_000)
         self.guard = Guard(_positive("time_limit", time_limit), memory_bytes, clock, apsw.memory_used)
 
@@ -162,7 +162,10 @@ def checked_parameters(given: object) -> Parameters:
     if isinstance(given, Mapping):
         return {str(name): _bindable(value) for name, value in given.items()}
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-        raise QueryInvalid("parameters are a list, a tuple or a dictionary", "one value alone: (value,)")
+        raise QueryInvalid(
+            f"parameters must be a list, a tuple or a dictionary, not {type(given).__name__}",
+            "one value alone: (value,)",
+        )
     return [_bindable(value) for value in given]
 
 
@@ -171,12 +174,14 @@ def _bindable(value: object) -> Value:
         return instant_text(value)
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise QueryInvalid("a parameter is beyond 64 bits")
+            raise QueryInvalid("an integer parameter of the query does not fit into 64 bits", "pass it as text")
         return value
-    raise QueryInvalid(f"a {type(value).__name__} cannot be a parameter", "text, numbers, bytes, None or a datetime")
+    raise QueryInvalid(
+        f"a {type(value).__name__} cannot be a parameter of a query", "use text, numbers, bytes, None or a datetime"
+    )
 
 
 def _positive(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise UsageError(f"{name} {value!r} is not a positive number")
+        raise UsageError(f"{name} must be a positive number, got {value!r}")
     return value

@@ -133,6 +133,7 @@ def checked_level(asked: Durability | None, journal: Journal) -> Durability:
         return journal.durability
     if asked > journal.durability:
         raise UsageError(
-            f"{journal.url} gives {journal.durability.name} at best, not {asked.name}", "choose another store"
+            f"{journal.url} cannot have durability {asked.name}: {journal.durability.name} is its highest level",
+            "choose another store",
         )
     return asked

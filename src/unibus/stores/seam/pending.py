@@ -225,7 +225,7 @@ class CommitResult:
                 arrived = self._arrived or threading.Event()
                 self._arrived = arrived
             if not self.done and not arrived.wait(timeout_s):
-                raise TimeoutError(f"no result within {timeout_s} s")
+                raise TimeoutError(f"the operation did not end within {timeout_s} s; it may still take effect")
 
 
 class Pending(Generic[T_co]):

@@ -66,5 +66,5 @@ def _read(path: str) -> Shown | None:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=Shown)
     except (OSError, msgspec.MsgspecError) as error:
-        log.warning("%s is not a cursor: %s", path, error)
+        log.warning("the cursor file %s cannot be read and is ignored: %s", path, error)
         return None

@@ -175,7 +175,7 @@ def quotient(number: int, divisor: Value) -> int | None:
     if not isinstance(divisor, int):
         return None
     if divisor == 0:
-        raise NoAnswer("a whole number divided by zero")
+        raise NoAnswer("a whole number is divided by zero")
     return number // divisor
 
 

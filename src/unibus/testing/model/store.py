@@ -143,7 +143,7 @@ class ReferenceModel(TimedQueues):
         stored = self._arrive(self.queue(target), copy.copy(message), 0)
         self.queues, self.sequences = before
         if stored == 0:
-            raise UsageError(f"no subscription behind {target!r} takes it")
+            raise UsageError(f"no subscription of {target!r} accepts the message")
 
     def remove(self, name: str, sequence: int) -> None:
         self.waiting(name, sequence)

@@ -115,12 +115,12 @@ def test_a_lenient_correlation_filter() -> None:
         (lambda: CorrelationFilter(properties={"a": [1]}), "cannot be compared"),
         (lambda: CorrelationFilter("x", mode="loose"), "no filter mode"),
         (lambda: SqlFilter("a = 1", mode="loose"), "no filter mode"),
-        (lambda: SqlFilter("a = @x"), "no value for @x"),
+        (lambda: SqlFilter("a = @x"), "no value for the parameter @x"),
         (lambda: SqlFilter("a = @limt", {"limit": 1}), "did you mean limit"),
         (lambda: SqlFilter("a = @x", {"@x": 2**63}), "does not fit into 64 bits"),
         (lambda: SqlFilter("a = @x", {"@x": object()}), "cannot be compared"),
         (lambda: SqlFilter("a = @x", {"@x": 1, "X": 2}), "two values"),
-        (lambda: SqlFilter("a = @x", {5: 1}), "is not text"),
+        (lambda: SqlFilter("a = @x", {5: 1}), "must be text, got 5"),
     ],
 )
 def test_what_a_filter_refuses(make: "object", words: str) -> None:
@@ -240,7 +240,11 @@ def test_why_it_does_not_match() -> None:
         for part in wanted.explain(message({"color": "red", "price": 5, "n": Int32(7)}))
     ]
     assert shown == [
-        (0, "color = 'red' AND (price > @limit OR vip = TRUE) AND n / 0 = 1", "error: a whole number divided by zero"),
+        (
+            0,
+            "color = 'red' AND (price > @limit OR vip = TRUE) AND n / 0 = 1",
+            "error: a whole number is divided by zero",
+        ),
         (1, "color = 'red'", "TRUE"),
         (2, "color", "'red'"),
         (1, "price > @limit OR vip = TRUE", "UNKNOWN"),
@@ -249,8 +253,8 @@ def test_why_it_does_not_match() -> None:
         (3, "@limit", "10"),
         (2, "vip = TRUE", "UNKNOWN"),
         (3, "vip", "NULL"),
-        (1, "n / 0 = 1", "error: a whole number divided by zero"),
-        (2, "n / 0", "error: a whole number divided by zero"),
+        (1, "n / 0 = 1", "error: a whole number is divided by zero"),
+        (2, "n / 0", "error: a whole number is divided by zero"),
         (3, "n", "7"),
     ]
 

@@ -90,7 +90,7 @@ class Queries:
 
     async def _acquire_slot(self) -> None:
         if self._waiting >= WAITING_MAX:
-            raise RateLimited(f"{AT_ONCE_MAX} queries run and {WAITING_MAX} wait", "retry in a second", 1.0)
+            raise RateLimited(f"too many queries: {AT_ONCE_MAX} run and {WAITING_MAX} wait", "retry in a second", 1.0)
         self._waiting += 1
         try:
             await self._slots.acquire()

@@ -139,7 +139,7 @@ def key_of(text: str) -> DeadLetterKey:
     """The key for a text of `DeadLetterKey.text`. UsageError for any other text."""
     found = _KEY.fullmatch(text)
     if found is None:
-        raise UsageError(f"after is {text!r:.80}", "pass the `next` of a page unchanged")
+        raise UsageError(f"after {text!r:.80} is not the position of a page", "pass the `next` of a page unchanged")
     return DeadLetterKey(int(found[1]), found[3], int(found[2]))
 
 
@@ -185,7 +185,7 @@ def page(
 ) -> Steps[DeadLetterPage]:
     """The first `top` messages after a key; fewer, but at least one, if they exceed `bytes_max` together."""
     if not 1 <= top <= PAGE_MAX:
-        raise UsageError(f"top is {top}", f"use a whole number from 1 to {PAGE_MAX}")
+        raise UsageError(f"top must be a whole number from 1 to {PAGE_MAX}, got {top}")
     # One more than shown: whether a next page exists is known without a second scan.
     first = _First(top + 1, after)
     found = FoundMessages((yield from entities_of(queues.store)))

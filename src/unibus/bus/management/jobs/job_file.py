@@ -54,7 +54,7 @@ class JobFile:
             with open(self._path, "rb") as file:
                 found = msgspec.json.decode(file.read(), type=_Content)
             if found.unibus_jobs != VERSION:
-                raise ValueError(f"version {found.unibus_jobs}")
+                raise ValueError(f"it has version {found.unibus_jobs}, this program reads version {VERSION}")
         except FileNotFoundError:
             # The first start, or an operator has removed the list.
             return 0, []

@@ -67,7 +67,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         """UsageError for a request that is wrong independent of the store."""
         for name, kind in _OWN_FIELDS.items():
             if getattr(self, name) and self.kind != kind:
-                raise UsageError(f"a {self.kind} job cannot have {name}", f"only a {kind} job has it")
+                raise UsageError(f"a {self.kind} job cannot have the field {name}", f"only a {kind} job has it")
         if self.kind == "purge":
             if not self.entity or self.filter is not None:
                 raise UsageError(
@@ -80,10 +80,10 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         if self.kind == "redirect" and not self.target:
             raise UsageError("a redirect job needs a target", "name a queue, a topic or a subscription")
         if not 0 <= self.max_recoveries < 2**31:
-            raise UsageError(f"max_recoveries is {self.max_recoveries}", "use a whole number of 0 or more")
+            raise UsageError(f"max_recoveries must be a whole number from 0 to {2**31 - 1}, got {self.max_recoveries}")
         if self.rate is not None and not RATE_PER_S_MIN <= self.rate <= RATE_PER_S_MAX:
             raise UsageError(
-                f"rate is {self.rate}", f"use messages per second, from {RATE_PER_S_MIN} to {RATE_PER_S_MAX:g}"
+                f"rate must be from {RATE_PER_S_MIN} to {RATE_PER_S_MAX:g} messages per second, got {self.rate}"
             )
         self.recovery_rules()
         self.bulk()

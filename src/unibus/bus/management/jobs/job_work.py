@@ -15,16 +15,14 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from unibus.bus.dead_letters.finding import EntityLookup, FoundMessages, entities_of, find
+from unibus.bus.dead_letters.finding import EntityLookup, FoundMessages, find
+from unibus.bus.dead_letters.purge import PurgeSweep, find_purged
 from unibus.bus.dead_letters.rules import Judge, RecoveryAction
 from unibus.bus.dead_letters.steps import Steps, walk
-from unibus.bus.dead_letters.sweep import Decide, Sweep, SweepTask
+from unibus.bus.dead_letters.sweep import Decide, Sweep
 from unibus.bus.management.jobs.job_records import ERROR_CHARS_MAX, ERRORS_MAX, Job, JobCounts, JobError, JobRequest
 from unibus.bus.queues.operations import Queues
-from unibus.core.flow.deadletter import is_sub_queue
-from unibus.core.lifecycle.commands import Remove
 from unibus.core.lifecycle.state.entity import StoredMessage
-from unibus.core.lifecycle.state.states import LOCKED
 from unibus.errors import EntityNotFound, UsageError
 
 T = TypeVar("T")
@@ -32,8 +30,6 @@ T = TypeVar("T")
 STEP_MAX: Final = 100
 """The upper limit of messages in one batch of a job, whatever its batch_size: a batch holds the store's lock, and all
 other requests wait for it. About 2 ms compiled, 8 ms plain."""
-
-PURGED: Final = "purged"
 
 _ACTIONS: Final = {
     "retry": RecoveryAction.RETRY,
@@ -63,12 +59,7 @@ def _found(queues: Queues, request: JobRequest, now_ns: int) -> Steps[FoundMessa
     """All messages that the request selects now; ages count from `now_ns`."""
     if request.filter is not None:
         return (yield from find(queues.store, request.filter.as_filter(), now_ns))
-    found = FoundMessages((yield from entities_of(queues.store)))
-    name = request.entity or ""
-    if found.entities.find(name) is None and not is_sub_queue(name):
-        raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
-    found.entries = queues.store.list_messages(name)
-    return found
+    return (yield from find_purged(queues, request.entity or ""))
 
 
 def _decide(queues: Queues, request: JobRequest, entities: EntityLookup, now_ns: int) -> "Decide | _ByRules":
@@ -98,21 +89,6 @@ class _ByRules:
         return rule.action, rule.target or ""
 
 
-class _Purge(Sweep):
-    """Removes messages in any state except locked."""
-
-    def _tasks(self, entries: list[StoredMessage], decide: Decide) -> list[SweepTask]:
-        tasks: list[SweepTask] = []
-        for entry in entries:
-            if self._bulk.dry_run and entry.state == LOCKED:
-                self.result.skipped += 1
-                continue
-            command = Remove(entry.entity.name, int(entry.sequence), PURGED)
-            command.raises = False  # A message that was locked or settled meanwhile is skipped.
-            tasks.append(SweepTask(entry.who.message_id, RecoveryAction.DISCARD, command))
-        return tasks
-
-
 class JobWork:
     """The remaining messages of a job, and its progress. Its methods are called by one thread at a time."""
 
@@ -126,7 +102,7 @@ class JobWork:
         self._before = before
         self._errors: list[JobError] = []
         self._error_count = 0
-        self._is_purge = isinstance(sweep, _Purge)
+        self._is_purge = isinstance(sweep, PurgeSweep)
 
     @property
     def left(self) -> int:
@@ -175,7 +151,7 @@ def prepare(queues: Queues, job: Job) -> Steps[JobWork]:
     decide = _decide(queues, request, found.entities, record.created_ns)
     entries = [entry for entry in found.entries if _is_within_limits(entry, job)]
     found.entries = []  # The work keeps its own list; this one would hold settled messages in memory.
-    kind = _Purge if request.kind == "purge" else Sweep
+    kind = PurgeSweep if request.kind == "purge" else Sweep
     sweep = kind(queues, found, request.max_recoveries, request.bulk())
     return JobWork(sweep, entries, decide, _carried_over(record.counts, record.total, len(entries)))
 
@@ -203,8 +179,8 @@ def check_same_store(queues: Queues, job: Job) -> None:
         entity = queues.store.catalog.find(name)
         if entity is not None and int(entity.sequence) < sequence:
             raise UsageError(
-                f"job {job.record.id} was created on another state of the store: {name!r:.80} has no #{sequence}",
-                "create a new job",
+                f"job {job.record.id} does not match the store: {name!r:.80} never had a message #{sequence}",
+                "the store was replaced or restored after the job was created: create a new job",
             )
 
 

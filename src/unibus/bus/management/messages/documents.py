@@ -169,7 +169,7 @@ def _checked(body: object, fields: dict[str, object]) -> Message:
     properties = MessageProperties()
     set_fields(properties, fields)
     if not isinstance(message_id, str) or not message_id:
-        raise UsageError(f"message_id is {message_id!r:.60}", "use a str that is not empty")
+        raise UsageError(f"message_id must be a str that is not empty, got {message_id!r:.60}")
     made = restored(message_id, "-", message.body, message.timestamp_ns, properties)
     send_of(made, "-")
     return made

@@ -27,7 +27,7 @@ class Exports:
     async def stream(self, names: Collection[str]) -> AsyncGenerator[bytes, None]:
         """The lines, in pieces. EntityNotFound for an unknown name, before the first piece."""
         if self._running >= AT_ONCE_MAX:
-            raise RateLimited(f"{AT_ONCE_MAX} exports are running", "retry when one of them has ended", 5.0)
+            raise RateLimited(f"too many exports: {AT_ONCE_MAX} are running", "retry when one of them has ended", 5.0)
         self._running += 1
         pipe, store = Pipe(), self._broker.store
         thread = pipe.begin("unibus-export", lambda put: _produce(store, names, put))

@@ -84,5 +84,5 @@ def _all(lines: list[Line], kind: type[L], most: int = LINES_MAX) -> list[L]:
     if len(found) != len(lines):
         raise DecodeError("the request has lines of another kind than its phase", "send lines of one kind per phase")
     if len(found) > most or (most < LINES_MAX and not found):
-        raise UsageError(f"the request has {len(found)} lines", f"send 1 to {most} lines in this phase")
+        raise UsageError(f"the request has {len(found)} lines, this phase takes 1 to {most}")
     return found

@@ -81,12 +81,13 @@ def checked_rule_name(name: object) -> str:
     if name == DEFAULT_RULE:
         return DEFAULT_RULE
     if not isinstance(name, str) or not 1 <= len(name) <= RULE_NAME_CHARS_MAX:
-        raise NameInvalid(
-            f"the rule name {name!r:.80} is invalid", f"a rule name is text of 1 to {RULE_NAME_CHARS_MAX} characters"
-        )
+        raise NameInvalid(f"the rule name {name!r:.80} must be text of 1 to {RULE_NAME_CHARS_MAX} characters")
     plain = name.replace(".", "").replace("-", "").replace("_", "")
     if not plain.isalnum() or not (name[0].isalnum() and name[-1].isalnum()):
-        raise NameInvalid(f"the rule name {name!r} is invalid", "use letters and digits, with . - _ in between")
+        raise NameInvalid(
+            f"the rule name {name!r} has characters that are not allowed",
+            "use letters and digits, with . - _ in between",
+        )
     return exact_text(name)
 
 
@@ -153,7 +154,7 @@ def rule_set_of(text: str | None, mode: str, new_id: Draw | None = None, before:
     records = _split(text)
     if len(records) > RULES_PER_SUBSCRIPTION_MAX:
         raise ConfigInvalid(
-            f"the subscription has {len(records)} rules", f"at most {RULES_PER_SUBSCRIPTION_MAX} are allowed"
+            f"the subscription has {len(records)} rules, at most {RULES_PER_SUBSCRIPTION_MAX} are allowed"
         )
     known = {} if before is None or before.mode != mode else before.by_record()
     rules: list[Rule] = []
@@ -256,7 +257,7 @@ def _filter_of(record: dict[str, object], mode: str, new_id: Draw | None) -> Fil
         fields = _dict(record.get("fields"))
         correlation_id = fields.pop("correlation_id", None)
         if correlation_id is not None and not isinstance(correlation_id, str):
-            raise ConfigInvalid(f"the correlation_id is {correlation_id!r:.60}", "give text")
+            raise ConfigInvalid(f"the correlation_id must be text, got {correlation_id!r:.60}")
         return CorrelationFilter(correlation_id, _values(record.get("properties")), mode, **fields)
     if kind == "sql":
         return SqlFilter(_text(record.get("expression")), _values(record.get("parameters")), mode, new_id)

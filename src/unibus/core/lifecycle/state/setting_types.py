@@ -62,45 +62,49 @@ def _seconds(row: Setting, value: object) -> float:
     except UsageError as error:
         raise ConfigInvalid(error.what, error.hint) from error
     if not row.least <= seconds <= row.most:
-        raise ConfigInvalid(f"{row.name} is {seconds:g} s", f"give from {row.least:g} to {row.most:g} seconds")
+        raise ConfigInvalid(f"{row.name} must be from {row.least:g} to {row.most:g} seconds, got {seconds:g}")
     return seconds
 
 
 def _number(row: Setting, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not row.least <= value <= row.most:
         bounds = f"of {row.least} or more" if row.most >= UNBOUNDED else f"from {row.least} to {row.most}"
-        raise ConfigInvalid(f"{row.name} is {value!r:.60}", f"give a whole number {bounds}")
+        raise ConfigInvalid(f"{row.name} must be a whole number {bounds}, got {value!r:.60}")
     return value
 
 
 def _rate(row: Setting, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= row.most:
-        raise ConfigInvalid(f"{row.name} is {value!r:.60}", f"give a number above 0, at most {row.most}, or None")
+        raise ConfigInvalid(
+            f"{row.name} must be a number above 0, at most {row.most}, got {value!r:.60}", "use None for no limit"
+        )
     return float(value)
 
 
 def _flag(row: Setting, value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise ConfigInvalid(f"{row.name} is {value!r}", "give true or false without quotes; in Python True or False")
+    raise ConfigInvalid(
+        f"{row.name} must be true or false, got {value!r}", "write it without quotes; in Python True or False"
+    )
 
 
 def _entity(row: Setting, value: object) -> str:
     if isinstance(value, str) and value:
         return _plain(row, value)
-    raise ConfigInvalid(f"{row.name} is {value!r}", "give the name of an entity")
+    raise ConfigInvalid(f"{row.name} must be the name of an entity, got {value!r}")
 
 
 def _choice(row: Setting, value: object) -> str:
     if value in row.choices:
         return str(value)
-    raise ConfigInvalid(f"{row.name} is {value!r:.60}", f"use {' or '.join(map(repr, row.choices))}")
+    raise ConfigInvalid(f"{row.name} must be {' or '.join(map(repr, row.choices))}, got {value!r:.60}")
 
 
 def _text(row: Setting, value: object) -> str:
     if isinstance(value, str) and len(value) <= row.most:
         return _plain(row, value)
-    raise ConfigInvalid(f"{row.name} is {value!r:.60}", f"give text of at most {row.most} characters")
+    raise ConfigInvalid(f"{row.name} must be text of at most {row.most} characters, got {value!r:.60}")
 
 
 def _rules(row: Setting, value: object) -> str:
@@ -115,7 +119,7 @@ def _rules(row: Setting, value: object) -> str:
             text = text_of(rules)
             rules_of(text, AZURE)
             return text
-    raise ConfigInvalid(f"{row.name} are {value!r:.60}", "give a list of Rule")
+    raise ConfigInvalid(f"{row.name} must be a list of Rule, got {value!r:.60}", "each rule has a name and a filter")
 
 
 def _access(row: Setting, value: object) -> str:

@@ -62,7 +62,9 @@ def _kind_in_body(given: Submitted) -> str | None:
         return KINDS[described.kind]
     kind = given.fields.get("kind")
     if kind is not None and kind not in KINDS.values():
-        raise UsageError(f"kind is {kind!r:.40}", f"use one of {', '.join(KINDS.values())}")
+        raise UsageError(
+            f"kind must be one of {', '.join(KINDS.values())}, got {kind!r:.40}", "omit it: the address names the kind"
+        )
     return None if kind is None else str(kind)
 
 
@@ -125,7 +127,7 @@ async def list_topics(service: Service, request: Request) -> Response:
 async def list_subscriptions(service: Service, request: Request) -> Response:
     topic = await service.broker.entity(request.entity)
     if topic.kind != TOPIC:
-        raise EntityNotFound(f"{topic.name!r} is a {topic.kind}", "only topics have subscriptions")
+        raise EntityNotFound(f"{topic.name!r} is a {topic.kind}: only topics have subscriptions", "name a topic")
     return await _listed(service, request, SUBSCRIPTION, topic.name, "Subscriptions")
 
 

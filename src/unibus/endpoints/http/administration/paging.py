@@ -25,7 +25,7 @@ class PageWindow:
     def of(cls, request: Request) -> "PageWindow":
         top = _number(request, "$top", TOP_DEFAULT)
         if top < 1:
-            raise UsageError(f"$top is {top}", "use 1 or more")
+            raise UsageError(f"$top must be 1 or more, got {top}")
         return cls(_number(request, "$skip", 0), min(top, TOP_MAX))
 
 
@@ -60,5 +60,5 @@ def _number(request: Request, name: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) > SKIP_MAX:
-        raise UsageError(f"{name} is {text!r:.40}", f"use a whole number from 0 to {SKIP_MAX}")
+        raise UsageError(f"{name} must be a whole number from 0 to {SKIP_MAX}, got {text!r:.40}")
     return int(text)

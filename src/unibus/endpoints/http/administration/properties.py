@@ -95,14 +95,14 @@ def _read_seconds(element: str, text: str) -> float | None:
 def _read_flag(element: str, text: str) -> bool:
     flag = {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
     if flag is None:
-        raise ConfigInvalid(f"{element} is {text.strip()!r:.60}", "use true or false")
+        raise ConfigInvalid(f"{element} must be true or false, got {text.strip()!r:.60}")
     return flag
 
 
 def _read_number(element: str, text: str) -> int:
     given = text.strip()
     if not (given.isascii() and given.isdigit() and len(given) < 19):
-        raise ConfigInvalid(f"{element} is {given!r:.60}", "use a whole number")
+        raise ConfigInvalid(f"{element} must be a whole number, got {given!r:.60}")
     return int(given)
 
 

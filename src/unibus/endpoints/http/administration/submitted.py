@@ -45,7 +45,10 @@ def is_update(request: Request) -> bool:
     """Whether the request is an update (`If-Match: *`). There are no entity tags to compare."""
     wanted = request.headers.get("if-match", "").strip()
     if wanted not in ("", "*", '"*"'):
-        raise UsageError(f"If-Match is {wanted!r:.60}", "use If-Match: * to update an existing entity")
+        raise UsageError(
+            f"If-Match must be * (there are no entity tags), got {wanted!r:.60}",
+            "use If-Match: * to update an existing entity",
+        )
     return wanted != ""
 
 

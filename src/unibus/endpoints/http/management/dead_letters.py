@@ -30,7 +30,7 @@ async def list_dead_letters(service: Service, request: Request) -> Response:
     key = None if after is None else key_of(after)
     top = whole_number("top", request.query.get("top", str(TOP_DEFAULT)))
     if not 1 <= top <= PAGE_MAX:
-        raise UsageError(f"top is {top}", f"use a whole number from 1 to {PAGE_MAX}")
+        raise UsageError(f"top must be a whole number from 1 to {PAGE_MAX}, got {top}")
     bodies = _flag(request, "bodies")
     queues = service.broker.queues
     work = page(queues, chosen, key, top, bodies, ANSWER_BYTES_MAX)
@@ -55,12 +55,12 @@ def filter_of(request: Request) -> FilterRecord:
 
 def _seconds(name: str, text: str) -> float:
     if not _SECONDS.fullmatch(text) or float(text) < AGE_S_MIN:
-        raise UsageError(f"{name} is {text!r:.40}", f"use a number of seconds of at least {AGE_S_MIN}")
+        raise UsageError(f"{name} must be a number of seconds of at least {AGE_S_MIN}, got {text!r:.40}")
     return float(text)
 
 
 def _flag(request: Request, name: str) -> bool:
     text = request.query.get(name, "0")
     if text not in ("0", "1"):
-        raise UsageError(f"{name} is {text!r:.40}", "use 0 or 1")
+        raise UsageError(f"{name} must be 0 or 1, got {text!r:.40}")
     return text == "1"

@@ -29,7 +29,7 @@ async def listed(service: Service, request: Request) -> Response:
     kinds = request.query_values("kind") or KINDS
     for kind in kinds:
         if kind not in ALL_KINDS:
-            raise UsageError(f"kind is {kind!r:.40}", f"use one of {', '.join(ALL_KINDS)}")
+            raise UsageError(f"kind must be one of {', '.join(ALL_KINDS)}, got {kind!r:.40}")
     is_visible = service.authorization.viewer(request, Right.LISTEN)
     top, settings = whole(request, "top", TOP_DEFAULT, 1, TOP_MAX), flag(request, "settings")
     listing = EntityListing(service.broker, dict.fromkeys(kinds), request.query.get("prefix", ""))

@@ -73,7 +73,9 @@ async def live(service: Service, request: Request) -> Response:
     wanted = _filter(service.broker, request)
     given = request.headers.get("last-event-id")
     if given is not None and not (given.isascii() and given.isdigit() and len(given) <= 19 and int(given) <= WHOLE_MAX):
-        raise UsageError(f"Last-Event-ID is {given!r:.40}", "send the id of an earlier event")
+        raise UsageError(
+            f"Last-Event-ID must be a whole number of 0 or more, got {given!r:.40}", "send the id of an earlier event"
+        )
     after = int(given) if given is not None else whole(request, "after", -1)
     return live_response(_tail(service.shared(_feed), wanted, after))
 

@@ -44,14 +44,14 @@ def number_of(request: Request, name: str, default: int, least: int = 0, most: i
         return default
     number = whole_number(name, text)
     if not least <= number <= most:
-        raise UsageError(f"{name} is {number}", f"use a whole number from {least} to {most}")
+        raise UsageError(f"{name} must be a whole number from {least} to {most}, got {number}")
     return number
 
 
 def flag_of(request: Request, name: str) -> bool:
     text = request.query.get(name, "false")
     if text not in ("true", "false"):
-        raise UsageError(f"{name} is {text!r:.40}", "use true or false")
+        raise UsageError(f"{name} must be true or false, got {text!r:.40}")
     return text == "true"
 
 

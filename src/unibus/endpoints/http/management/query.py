@@ -18,14 +18,14 @@ def whole(request: Request, name: str, default: int, least: int = 0, most: int =
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
-        raise UsageError(f"{name} is {text!r:.40}", f"use a whole number from {least} to {most}")
+        raise UsageError(f"{name} must be a whole number from {least} to {most}, got {text!r:.40}")
     return int(text)
 
 
 def flag(request: Request, name: str) -> bool:
     text = request.query.get(name, "0")
     if text not in ("0", "1"):
-        raise UsageError(f"{name} is {text!r:.40}", "use 0 or 1")
+        raise UsageError(f"{name} must be 0 or 1, got {text!r:.40}")
     return text == "1"
 
 

@@ -27,7 +27,7 @@ def messages_of_batch(document: bytes, unknown: UnknownNames, entity: str) -> li
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"the batch cannot be read: {error!s:.200}", _SHAPE) from error
     if not 1 <= len(items) <= BATCH_COMMANDS_MAX:
-        raise UsageError(f"the batch has {counted(len(items), 'message')}", f"send from 1 to {BATCH_COMMANDS_MAX}")
+        raise UsageError(f"the batch has {counted(len(items), 'message')}, a batch takes 1 to {BATCH_COMMANDS_MAX}")
     return [_message(item, unknown, entity) for item in items]
 
 

@@ -14,6 +14,6 @@ async def peek(service: Service, request: Request) -> Response:
     count = count_of(request, "count", 1)
     session_id = query.get("session")
     if session_id == "":
-        raise UsageError("session is empty", "send the id of a session, or omit session")
+        raise UsageError("the query parameter session is empty", "send the id of a session, or omit session")
     broker = service.broker
     return list_response(broker, await broker.peek(request.entity, from_sequence, count, session_id))

@@ -3,7 +3,6 @@
 import re
 from typing import Final
 
-from unibus.counting import counted
 from unibus.endpoints.http.request import Request
 from unibus.errors import UsageError
 
@@ -25,7 +24,7 @@ def timeout_of(request: Request) -> float:
     if text is None:
         return 0.0
     if not _DECIMAL.fullmatch(text) or float(text) > TIMEOUT_S_MAX:
-        raise UsageError(f"timeout is {text!r:.40}", f"use a number of seconds from 0 to {TIMEOUT_S_MAX:g}")
+        raise UsageError(f"timeout must be a number of seconds from 0 to {TIMEOUT_S_MAX:g}, got {text!r:.40}")
     return float(text)
 
 
@@ -37,7 +36,7 @@ def count_of(request: Request, name: str, default: int) -> int:
 def checked_count(name: str, value: float) -> int:
     """A count from 1 to COUNT_MAX. JSON has one type of number: 3.0 is a whole number."""
     if not 1 <= value <= COUNT_MAX or value != int(value):
-        raise UsageError(f"{name} is {value!r:.40}", f"use a whole number from 1 to {COUNT_MAX}")
+        raise UsageError(f"{name} must be a whole number from 1 to {COUNT_MAX}, got {value!r:.40}")
     return int(value)
 
 
@@ -62,6 +61,6 @@ def sequences_of(request: Request) -> list[int]:
     found = [whole_number("sequences", part.strip()) for part in text.split(",")] if text else []
     if not 1 <= len(found) <= COUNT_MAX:
         raise UsageError(
-            f"sequences has {counted(len(found), 'sequence number')}", f"send 1 to {COUNT_MAX}, such as sequences=3,7"
+            f"sequences must have 1 to {COUNT_MAX} sequence numbers, it has {len(found)}", "for instance sequences=3,7"
         )
     return found

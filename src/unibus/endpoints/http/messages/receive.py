@@ -47,7 +47,10 @@ async def head_response(service: Service, request: Request, session: SessionLock
     if "mode" in query:
         wanted = locks(query["mode"])
         if wanted and not lock:
-            raise UsageError("DELETE removes the message that it receives", "use POST for mode=PeekLock")
+            raise UsageError(
+                "mode=PeekLock is not possible with DELETE, which removes the message that it receives",
+                "use POST for mode=PeekLock",
+            )
         lock = wanted
     count = count_of(request, "numofmessages", 0)
     claimed = await wait_and_claim(service, request, max(1, count), lock, session)

@@ -64,7 +64,7 @@ async def _send_batch(service: Service, request: Request) -> Response:
 async def _send_envelope(service: Service, request: Request) -> Response:
     kind = request.query["envelope"]
     if kind != "json":
-        raise UsageError(f"envelope is {kind!r:.40}", "use envelope=json, or omit it")
+        raise UsageError(f"envelope must be json, got {kind!r:.40}", "use envelope=json, or omit it")
     broker = service.broker
     body, fields = message_of_envelope(request.body)
     check_size(fields)

@@ -285,7 +285,7 @@ async def test_a_job_is_not_resumed_on_an_older_state_of_the_store(http: Operato
     write(url, content)
     http.use(http.bus)
     answer = await http.ask("POST", "jobs/resume?id=1")
-    assert (answer.status, "another state of the store" in answer.body.decode()) == (400, True)
+    assert (answer.status, "does not match the store" in answer.body.decode()) == (400, True)
     assert (await http.get("job?id=1"))["state"] == "interrupted"
 
 

@@ -163,6 +163,13 @@ async def test_names_that_do_not_exist_are_not_found(memory: Operators) -> None:
     assert (await memory.ask("GET", "job")).status == 400
 
 
+async def test_a_topic_is_not_purged(memory: Operators) -> None:
+    memory.bus.create_topic("news").wait()
+    answer = await memory.ask("POST", "jobs", {"kind": "purge", "entity": "news"})
+    assert (answer.status, "news/Subscriptions/NAME" in answer.body.decode()) == (400, True)
+    assert (await memory.get("jobs"))["jobs"] == []
+
+
 async def test_the_last_hundred_are_listed_and_more_unfinished_ones_are_refused(
     memory: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ TOP_DEFAULT = 100
 async def peek_messages(service: Service, request: Request) -> Response:
     session_id = request.query.get("session")
     if session_id == "":
-        raise UsageError("session is empty", "send the id of a session, or omit session")
+        raise UsageError("the query parameter session is empty", "send the id of a session, or omit session")
     page = await peek(
         service.broker,
         entity_of(request),

@@ -1,12 +1,20 @@
-"""The files of a store as salvage reads them, for every kind of store: the snapshot, then the log in groups."""
+"""The protocol between `stores/inspection` and the files of one kind of store.
 
-from collections.abc import Iterator, Sequence
+    files ── StoreFiles ──▶ salvage ──▶ SalvagedStore ── the row's `write` ──▶ a new store
+
+A store implements it in its own folder (sqlite/inspection.py, jsonfile/inspection.py), and its row in schemes.py names
+the two sides. Reading is strict about each record and lenient about the whole: a group that cannot be read is returned
+with its problem, and the groups after it are read. Neither side changes the files that it reads.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from unibus.core.lifecycle.state.changes import Change
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
+from unibus.stores.seam.journal import SnapshotSlice, Summary
 
 
 class LoggedGroup(NamedTuple):
@@ -25,6 +33,22 @@ class Reader:
     name: str
     seq: int
     missed: int = 0
+
+
+@dataclass(frozen=True)
+class SalvagedStore:
+    """What a new store is written from: the part of the log without gaps, and a snapshot of everything.
+
+    `groups` and `slices` can be iterated once: the bodies of a large store do not fit into memory together.
+    """
+
+    domain: str
+    history_from: int  # The first change of the log: what came before a gap is only in the snapshot.
+    names: dict[int, str]  # Of all entities that the log can mention, by number.
+    groups: Iterable[tuple[int, list[Change]]]  # Each with the number of its first change.
+    slices: Iterable[SnapshotSlice]
+    summary: Summary
+    readers: Sequence[Reader]
 
 
 class StoreFiles(Protocol):

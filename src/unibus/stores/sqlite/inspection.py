@@ -1,6 +1,9 @@
-"""The files of a SQLite store, read without changing them."""
+"""What `unibus check` and `unibus repair` need of a SQLite store: read its files without changing them, and write a new
+one."""
 
 import os
+import shutil
+import time
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -10,12 +13,13 @@ import msgspec
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreDamaged
-from unibus.stores.inspection.files import LoggedGroup, Reader
+from unibus.stores.files.private import make_file
+from unibus.stores.seam.store_files import LoggedGroup, Reader, SalvagedStore
 from unibus.stores.sqlite.bodies import SqliteBodies
-from unibus.stores.sqlite.file import damaged, translated
+from unibus.stores.sqlite.file import SqliteTransaction, damaged, open_file, translated
 from unibus.stores.sqlite.load import SqliteLoading
 from unibus.stores.sqlite.look import open_read_only
-from unibus.stores.sqlite.rows import changes_of
+from unibus.stores.sqlite.rows import changes_of, checksum, insert, pack, save_part, save_summary
 
 _ROWS = "SELECT seq, last, crc, records FROM log WHERE seq >= ? ORDER BY seq"
 _SEQ_MAX = 1 << 62
@@ -134,3 +138,34 @@ class SqliteFiles:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def copy_store(path: str, work: str) -> str:
+    """Copy the file and its log: SQLite creates files beside the one that it opens, even to read."""
+    copy = f"{work}/original"
+    shutil.copyfile(path, copy)
+    if os.path.exists(f"{path}-wal"):
+        shutil.copyfile(f"{path}-wal", f"{copy}-wal")
+    return copy
+
+
+def write_store(path: str, store: SalvagedStore) -> None:
+    """Write a whole store. A crash leaves a part of one, which never gets the name of a store (repair.py)."""
+    make_file(path)
+    connection = open_file(path, store.domain, None, False)
+    try:
+        log_bytes = 0
+        with SqliteTransaction(connection):
+            for first, changes in store.groups:
+                records = pack(changes)
+                row = (first, first + len(changes) - 1, changes[0].at_ns, checksum(records), records)
+                connection.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?)", row)
+                log_bytes += len(records)
+            for part in store.slices:
+                save_part(connection, part, store.summary.seq)
+            save_summary(connection, store.summary, log_bytes, store.history_from)
+            now_ns = time.time_ns()
+            cursors = [value for each in store.readers for value in (each.name, each.seq, now_ns, each.missed)]
+            insert(connection, "cursors", cursors, 4)
+    finally:
+        connection.close()

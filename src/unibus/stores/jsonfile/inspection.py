@@ -1,5 +1,7 @@
-"""The files of a JSON folder, read without changing them."""
+"""What `unibus check` and `unibus repair` need of a JSON folder: read its files without changing them, and write a new
+one."""
 
+import time
 from collections.abc import Iterator, Sequence
 
 from unibus.core.lifecycle.state.changes import Change
@@ -7,13 +9,14 @@ from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
 from unibus.stores.files.disk import Files, RealFiles
-from unibus.stores.inspection.files import LoggedGroup, Reader
-from unibus.stores.jsonfile.folder import unavailable
+from unibus.stores.jsonfile.folder import begin, check_place, unavailable
+from unibus.stores.jsonfile.forms import instant_text
 from unibus.stores.jsonfile.lines import JsonLine, is_whole, read_line
 from unibus.stores.jsonfile.load import JsonLoading
 from unibus.stores.jsonfile.log import JsonLog, LogSegment, damaged, lines_of
 from unibus.stores.jsonfile.snapshot import Snapshots
-from unibus.stores.jsonfile.state import STATE, read_cursors, read_state
+from unibus.stores.jsonfile.state import STATE, CursorRecord, Cursors, read_cursors, read_state, write_cursors
+from unibus.stores.seam.store_files import LoggedGroup, Reader, SalvagedStore
 
 
 class JsonFiles:
@@ -130,3 +133,29 @@ class JsonFiles:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def write_store(folder: str, store: SalvagedStore) -> None:
+    """Write a whole store. A crash leaves a part of one, which never gets the name of a store (repair.py)."""
+    disk: Files = RealFiles()
+    check_place(disk, folder)
+    disk.make_folder(folder)
+    begin(disk, folder, store.domain)
+    log, snapshots = JsonLog(disk, f"{folder}/wal"), Snapshots(disk, folder)
+    try:
+        log.last = store.history_from - 1
+        log.begin()
+        for first, changes in store.groups:
+            log.append(first, changes, store.names)
+            if log.is_full():
+                log.roll()
+        log.sync()
+        for part in store.slices:
+            snapshots.take(part)
+        snapshots.finish(store.summary, instant_text(time.time_ns()))
+        readers = {each.name: CursorRecord(each.seq, each.missed) for each in store.readers}
+        if readers or store.history_from > 1:
+            write_cursors(disk, folder, Cursors(oldest=store.history_from, readers=readers))
+    finally:
+        log.close()
+        snapshots.close()

@@ -1,0 +1,1 @@
+"""Bodies as the type that a handler or a receiver asks for."""
