@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.owners import owner_of
-from unibus.cli.messages.send import CHUNK_BYTES, LINES_PER_BATCH, BodyReader, lines_of
+from unibus.cli.messages.send import CHUNK_BYTES, LINES_PER_BATCH, InputBodies, lines_of
 
 
 def test_a_pipe_gets_one_object(shell: Any) -> None:
@@ -38,7 +38,7 @@ BODIES = [
 
 @pytest.mark.parametrize(("data", "body"), BODIES)
 def test_a_body_is_json_else_text_else_bytes(data: bytes, body: object) -> None:
-    assert BodyReader().read(data) == body
+    assert InputBodies().read(data) == body
 
 
 def test_every_option_reaches_the_message(shell: Any) -> None:

@@ -72,7 +72,7 @@ def send(options: SendOptions) -> None:
 
 
 def _send(options: SendOptions, fields: dict[str, object]) -> None:
-    bodies = BodyReader(options.as_json, options.as_text)
+    bodies = InputBodies(options.as_json, options.as_text)
     if options.lines:
         with managed(options.url, makes=True) as bus:
             _send_lines(bus, options.queue, fields, bodies)
@@ -121,10 +121,10 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-# BodyReader
+# InputBodies
 
 
-class BodyReader:
+class InputBodies:
     """Reads bodies: JSON if it is valid JSON, else text, else bytes. `only_json` and `only_text` decide it instead.
 
     A body that looks like JSON and is none is counted. It is stored, because text is allowed, and `report` names it:
@@ -171,7 +171,7 @@ class BodyReader:
             )
 
 
-def _input_body(bodies: BodyReader) -> object:
+def _input_body(bodies: InputBodies) -> object:
     _prompt()
     with awake(sys.stdin.buffer) as source:
         body = bodies.read(b"".join(iter(lambda: source.read1(CHUNK_BYTES), b"")))
@@ -240,7 +240,7 @@ class Tally:
             flush()
 
 
-def _send_lines(bus: Management, queue: str, fields: dict[str, object], bodies: BodyReader) -> None:
+def _send_lines(bus: Management, queue: str, fields: dict[str, object], bodies: InputBodies) -> None:
     _prompt()
     tally = Tally(queue)
     try:
