@@ -4,6 +4,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from unibus.bus.build_kind import BUILD
+from unibus.counting import counted
+from unibus.display import described, without_secrets
 from unibus.stores.seam.store import StoreHealth
 
 
@@ -24,6 +26,14 @@ class HealthStatus:
     channels: int = 0
     store: StoreHealth | None = None
     build: str = BUILD
+
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        problem = f" ({self.problem})" if self.problem else ""
+        place = "in memory" if self.store is None else without_secrets(self.store.url)
+        return f"{self.status}{problem}, {counted(self.channels, 'channel')}, {place}, {self.build}"
 
     @property
     def ok(self) -> bool:

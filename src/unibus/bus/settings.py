@@ -13,6 +13,7 @@ from unibus.bus.names import checked_name
 from unibus.core.envelope.fields import seconds_ns
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.priority import Priority, checked_priority
+from unibus.display import given_fields
 from unibus.errors import ConfigInvalid
 from unibus.limits import QUEUE_SIZE_DEFAULT, WORKER_COUNT_DEFAULT, WORKER_COUNT_MAX
 from unibus.near_names import hint_for_name
@@ -85,6 +86,9 @@ class ChannelConfig:
         for name in ("ttl", "dedup_window", "block_timeout"):
             if getattr(self, name) is not None:
                 seconds_ns(name, getattr(self, name))
+
+    def __repr__(self) -> str:
+        return given_fields(self)
 
 
 # Names that other libraries use for these settings: the hint of an error names ours.

@@ -1,15 +1,24 @@
-"""The first argument of a bus, as a store URL: it may be a URL, a path, or None for memory."""
+"""The first argument of a bus, as a store URL: it may be a URL, a path, or None for memory.
+
+A text without :// is the path of a file, so a mistake would create a file of that name and seem to work. What is nearly
+certainly no path is refused: a connection string, `localhost:5300`, `sqlite:bus.db`, `:memory:`. No error quotes a text
+that may contain a key.
+"""
 
 import re
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final
 from urllib.parse import quote
 
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
-from unibus.stores.schemes import MEMORY, find_scheme, split_url
+from unibus.stores.schemes import MEMORY, find_scheme, is_planned, split_url
 from unibus.stores.schemes import owned_file as owned_file  # For the endpoints, which know no stores.
 
 _OPTIONS: Final = re.compile(r"\?[a-z_]+=")
+_HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}/?")
+_CONNECTION_STRING: Final = re.compile(
+    r"(^|;)\s*(endpoint|sharedaccess\w+|usedevelopmentemulator|entitypath)\s*=", re.I
+)
 
 
 def url_of(store: object) -> str:
@@ -26,8 +35,15 @@ def url_of(store: object) -> str:
         if split_url(store).query:
             raise ConfigInvalid(f"a bus in memory takes no URL options: {store!r}", "name a file, or leave them out")
         return ""
+    if is_connection_string(store):
+        raise UsageError(
+            "a connection string names a server, and a bus opens a store in this process",
+            "name a file: MessageBus('sqlite:///bus.db'); programs reach a server over HTTP, commands by "
+            "--url with the connection string",
+        )
     if "://" in store:
         return store
+    _refuse_no_path(store)
     if not store.strip():
         raise UsageError("the store is an empty string", "name a file, or leave it out for memory")
     if _OPTIONS.search(store):
@@ -37,6 +53,36 @@ def url_of(store: object) -> str:
             "write sqlite:///file.db?…; for a file whose name has a question mark pass a Path",
         )
     return sqlite_url(store)
+
+
+def is_connection_string(text: str) -> bool:
+    """Whether the text has a key of a connection string, also without an Endpoint."""
+    return _CONNECTION_STRING.search(text) is not None
+
+
+def is_address(text: str) -> bool:
+    """Whether the text is host:port, and no file has that name."""
+    return _HOST_AND_PORT.fullmatch(text) is not None and not Path(text).exists()
+
+
+def _refuse_no_path(text: str) -> None:
+    """Raises UsageError for a text without :// that would become a file by mistake, unless that file exists."""
+    scheme, colon, rest = text.partition(":")
+    if not colon or Path(text).exists():
+        return
+    if text.strip() == ":memory:":
+        raise UsageError("':memory:' would be the name of a file", "write memory://, or leave the store out")
+    if is_address(text):
+        raise UsageError(
+            f"{text} looks like the address of a server, and a bus opens a store in this process",
+            f"name a file: sqlite:///bus.db, or ./{text} for a file of that name; commands reach a server by --url",
+        )
+    row = find_scheme(scheme)
+    if row is not None or is_planned(scheme):
+        meant = row.example.replace(row.example.partition(":///")[2], rest.lstrip("/")) if row is not None else ""
+        raise UsageError(
+            f"'{scheme}:' without // would be the name of a file", f"write {meant or f'{scheme}://…'}, or ./{scheme}:…"
+        )
 
 
 def sqlite_url(path: str) -> str:

@@ -24,9 +24,9 @@ PREFIX: Final = "UNIBUS_"
 FILE_VARIABLE: Final = "UNIBUS_CONFIG"
 DEFAULT: Final = "default"
 _STORE_ALIAS: Final = "UNIBUS_URL"
-_OTHERS: Final = frozenset(
-    {FILE_VARIABLE, _STORE_ALIAS, "UNIBUS_PURE", "UNIBUS_REQUIRE_COMPILED", "UNIBUS_LAKE", "UNIBUS_SPARK"}
-)
+_OF_COMMANDS: Final = (_STORE_ALIAS, "UNIBUS_KEY", "UNIBUS_CONNECTION_STRING", "UNIBUS_CA", "UNIBUS_LAKE")
+_OF_BUILDS: Final = ("UNIBUS_PURE", "UNIBUS_REQUIRE_COMPILED")
+_OTHERS: Final = frozenset({FILE_VARIABLE, *_OF_COMMANDS, *_OF_BUILDS, "UNIBUS_SPARK", "UNIBUS_CACHE"})
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,24 @@ def _take_variables(
             values[name], origins[name] = _checked(known[name], given, variable), variable
 
 
+def misspelt_variables(variables: Mapping[str, str]) -> list[str]:
+    """A warning for each variable that resembles one of a command or of a server."""
+    known = dict.fromkeys([variable_of(each.name) for each in setting_fields()], "")
+    warnings: list[str] = []
+    for variable in variables:
+        if variable not in known:
+            _warn_of(variable, known, warnings)
+    return warnings
+
+
 def _warn_of(variable: str, by_variable: Mapping[str, str], warnings: list[str]) -> None:
     if not variable.startswith(PREFIX) or variable in _OTHERS:
         return
-    near = difflib.get_close_matches(variable, by_variable, 1, 0.85)
+    # Compared without the prefix, which alone would make short names similar.
+    names = [each.removeprefix(PREFIX) for each in (*by_variable, *_OF_COMMANDS, FILE_VARIABLE)]
+    near = difflib.get_close_matches(variable.removeprefix(PREFIX), names, 1, 0.66)
     if near:
-        warnings.append(f"{variable} is unknown and ignored; did you mean {near[0]}?")
+        warnings.append(f"{variable} is unknown and ignored; did you mean {PREFIX}{near[0]}?")
 
 
 def _checked(each: "dataclasses.Field[Any]", given: object, where: str) -> object:

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import signal
 import socket
 import sys
@@ -24,6 +23,7 @@ from unibus.errors import BusError, ExtraMissing, SparkLost, StoreUnavailable, U
 from unibus.pipeline.java import find_java
 from unibus.pipeline.jvm import Machine, can_start_here, find_spark
 from unibus.pipeline.lost import lost
+from unibus.pipeline.spark_python import PYTHON, check_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,6 @@ _DRIVER_MEMORY: Final = "spark.driver.memory"
 _WAREHOUSE: Final = "spark.sql.warehouse.dir"
 _GIB: Final = 1 << 30
 _HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-_PYTHON: Final = "PYSPARK_PYTHON"
 _CALL_FAILED: Final = "Exception while sending command."
 """What Py4J logs, as well as raising it."""
 _TOKEN_HINT: Final = "`unibus pipeline serve` prints its address with the token in it: --connect needs the whole of it"
@@ -144,9 +143,9 @@ def _classic_session(master: str, settings: dict[str, str], quick: bool) -> "Spa
 
 def _check_python(master: str) -> None:
     """UsageError of one line instead of a page of Java. On a cluster the path belongs to the machines there."""
-    named = os.environ.setdefault(_PYTHON, sys.executable)
-    if master.startswith("local") and shutil.which(named) is None:
-        raise UsageError(f"{_PYTHON} is {named!r}, which is not a program", "unset it to use this Python")
+    named = os.environ.setdefault(PYTHON, sys.executable)
+    if master.startswith("local"):
+        check_python(named)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ journal is opened, so a mistake in them creates no file.
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -24,6 +25,7 @@ from unibus.stores.schemes import (
     find_scheme,
     installed_openers,
     path_in,
+    spellings,
     split_url,
     unknown_scheme,
 )
@@ -64,15 +66,25 @@ def _open_embedded(url: str, row: StoreScheme, clock: Clock, timers: Timers) -> 
     path = path_in(url, row)
     # All options are checked before `row.journal` creates a file or takes a lock.
     chosen = _Chosen(url, _options(split_url(url).query), row)
-    with _opening(path):
+    with _opening(path, row):
         return _embedded(row.journal(path, chosen.journal), chosen, clock, timers)
 
 
 @contextmanager
-def _opening(path: str) -> Iterator[None]:
-    """A disk that fails now makes the store unavailable: no call has begun, so none has an unknown outcome."""
+def _opening(path: str, row: StoreScheme) -> Iterator[None]:
+    """A disk that fails now makes the store unavailable: no call has begun, so none has an unknown outcome.
+
+    Where the folder does not exist, the path may be relative or absolute by mistake: the hint has both URLs."""
     try:
         yield
+    except StoreUnavailable as error:
+        if (
+            not row.kept_in
+            or type(error) is not StoreUnavailable
+            or os.path.isdir(os.path.dirname(os.path.abspath(path)))
+        ):
+            raise
+        raise StoreUnavailable(error.what, f"create the folder first, or write {spellings(row, path)}") from error
     except (OSError, StoreFull) as error:  # A StoreFailed is an OSError too.
         if isinstance(error, (StoreFailed, StoreFull)):
             what = error.what

@@ -29,6 +29,7 @@ from unibus.limits import (
     MEMORY_HISTORY_BYTES_DEFAULT,
     SNAPSHOT_BYTES_MAX,
 )
+from unibus.near_names import near_name
 
 if TYPE_CHECKING:
     from unibus.clock import Clock, Timers
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
     from unibus.stores.seam.store_view import HistoryReader, StoreReader
 
 GROUP: Final = "unibus.stores"
-PLANNED: Final = ("redis", "rediss", "postgresql", "postgres", "tidb", "mysql", "http", "https")
+PLANNED: Final = ("redis", "rediss", "postgresql", "postgres", "tidb", "mysql")
 """Schemes that this version does not have. The error names them, so that a caller does not believe them to be typos."""
+SERVERS: Final = ("http", "https")
+"""The addresses of a server: for commands, not for a bus."""
 
 JSON_EVERY_CHANGES: Final = 100_000
 """JSON is slower to read than SQLite, so a snapshot is taken sooner: recovery reads what came after it."""
@@ -243,7 +246,12 @@ def inspected_schemes() -> list[StoreScheme]:
 
 def is_store_scheme(scheme: str) -> bool:
     """True also for a store that this version cannot open, and for one of another package."""
-    return find_scheme(scheme) is not None or scheme in PLANNED or scheme in installed_openers()
+    return find_scheme(scheme) is not None or is_planned(scheme) or scheme in installed_openers()
+
+
+def is_planned(scheme: str) -> bool:
+    """Also with a driver, as other libraries write it: `postgresql+asyncpg`."""
+    return scheme.casefold().partition("+")[0] in PLANNED
 
 
 def installed_openers() -> "dict[str, Callable[[], Opener]]":
@@ -255,13 +263,19 @@ def installed_openers() -> "dict[str, Callable[[], Opener]]":
 
 def unknown_scheme(scheme: str) -> Exception:
     """The error for a scheme that no row and no other package has."""
-    if scheme in PLANNED:
+    if scheme.casefold() in SERVERS:
         return StoreUnavailable(
-            f"this version cannot keep messages in {scheme}://", "use sqlite:///file.db, or memory:// for this process"
+            f"{scheme}:// is the address of a server, and a bus opens a store in this process",
+            "name a file: sqlite:///file.db; programs reach a server over HTTP, commands by --url",
         )
     known = [f"{row.example} ({row.description})" for row in STORE_SCHEMES]
     known += [f"{name}://" for name in sorted(installed_openers())]
-    return UsageError(f"unknown store scheme {scheme}://", f"use one of {', '.join(known)}")
+    available = f"use one of {', '.join(known)}"
+    if is_planned(scheme):
+        return StoreUnavailable(f"this version cannot keep messages in {scheme}://", available)
+    near = near_name(scheme.casefold().partition("+")[0], [row.name for row in STORE_SCHEMES])
+    meant = f"did you mean {near}://? " if near else ""
+    return UsageError(f"unknown store scheme {scheme:.40}://", f"{meant}{available}")
 
 
 # Questions about a URL
@@ -284,10 +298,22 @@ def path_in(url: str, row: StoreScheme) -> str:
         return ""
     parts = split_url(url)
     path = unquote(parts.path)[1:]
-    if parts.netloc or not path or "\0" in path:
+    if parts.netloc and "\0" not in parts.netloc + path:
+        given = f"{parts.netloc}/{path}".rstrip("/")
+        raise UsageError(
+            f"{url.partition('?')[0]!r} names no {row.kept_in}: after two slashes comes a host",
+            f"write {spellings(row, given)}",
+        )
+    if not path or "\0" in path:
         absolute = row.example.replace(":///", ":////absolute/")
         raise UsageError(f"{url!r} names no {row.kept_in}", f"write {row.example}, or {absolute}")
     return path
+
+
+def spellings(row: StoreScheme, path: str) -> str:
+    """Both URLs of a path, for hints: a newcomer cannot know whether three slashes are relative or absolute."""
+    name = path.lstrip("/")
+    return f"{row.name}:///{name} for {os.path.abspath(name)}, or {row.name}:////{name} for /{name}"
 
 
 def owned_file(url: str) -> str:

@@ -307,3 +307,32 @@ def test_a_plan_shows_no_keys() -> None:
         plan = plan_for(bus, {"queues": {"q": {"authorization_rules": [rule]}}})
     assert key not in repr(plan)
     assert key not in str([step.as_record() for step in plan.steps])
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        (
+            {"queues": {"q": {"lock_duratoin": 30}}},
+            "line 1: 'q': an entity has no setting 'lock_duratoin' (did you mean 'lock_duration'?)",
+        ),
+        (
+            {"topics": {"t": {"subscriptons": {"s": {}}}}},
+            "line 1: topic 't' has an unknown name 'subscriptons' (did you mean 'subscriptions'?)",
+        ),
+        (
+            {"topics": {"t": {"subscriptions": {"s": {"rules": {"r": {"fliter": "1=1"}}}}}}},
+            "line 1: rule 'r' of 't/Subscriptions/s' has an unknown name 'fliter' (did you mean 'filter'?)",
+        ),
+        ({"qeues": {}}, "line 1: the file has an unknown name 'qeues' (did you mean 'queues'?)"),
+        ({"UserConfg": {}}, "line 1: the file has an unknown name 'UserConfg' (did you mean 'UserConfig'?)"),
+        (
+            {"queues": ["q"]},
+            "queues must be a JSON object, got ['q'] (write {\"NAME\": {…}, …})",
+        ),
+    ],
+)
+def test_a_misspelt_key_of_our_own_format_names_the_nearest(document: object, text: str) -> None:
+    with pytest.raises(ConfigInvalid) as error:
+        wanted_entities(json.dumps(document))
+    assert str(error.value) == text

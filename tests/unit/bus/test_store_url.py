@@ -101,3 +101,109 @@ def test_a_store_beside_a_persistence_path_is_one_too_many(tmp_path: Path, face:
     with pytest.raises(UsageError):
         face(tmp_path / "a.db", persistence_path=tmp_path / "b.db")
     assert list(tmp_path.iterdir()) == []
+
+
+KEY = "c2VjcmV0LWtleQ=="
+IN_THIS_PROCESS = "and a bus opens a store in this process"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Endpoint=sb://bus.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey={KEY}",
+        f"SharedAccessKeyName=Root; sharedaccesskey={KEY}",
+        f"Endpoint=sb://localhost;SharedAccessSignature=SharedAccessSignature sr=x&sig={KEY}",
+        "UseDevelopmentEmulator=true",
+    ],
+)
+def test_a_connection_string_is_no_store(text: str, face: type) -> None:
+    with pytest.raises(UsageError) as error:
+        face(text)
+    assert error.value.what == f"a connection string names a server, {IN_THIS_PROCESS}"
+    assert error.value.hint == (
+        "name a file: MessageBus('sqlite:///bus.db'); programs reach a server over HTTP, commands by --url with the "
+        "connection string"
+    )
+    assert KEY not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["http://localhost:5300", f"https://Root:{KEY}@bus.example.com", "HTTP://x"])
+def test_a_server_is_no_store(text: str, face: type) -> None:
+    with pytest.raises(StoreUnavailable, match=f"is the address of a server, {IN_THIS_PROCESS}") as error:
+        face(text)
+    assert "sqlite:///file.db" in error.value.hint
+    assert KEY not in str(error.value)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "postgres", "postgresql+asyncpg", "mysql"])
+def test_a_store_of_a_later_version_names_those_of_this_one(scheme: str, face: type) -> None:
+    with pytest.raises(StoreUnavailable) as error:
+        face(f"{scheme}://user:{KEY}@host/0")
+    assert error.value.what == f"this version cannot keep messages in {scheme}://"
+    assert error.value.hint == (
+        "use one of memory:// (messages end with the process), sqlite:///file.db (one SQLite file), "
+        "jsonfile:///folder (JSON files in a folder)"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["sqlite3", "sqllite", "SQLite", "sqlite+aiosqlite"])
+def test_a_misspelt_scheme_names_the_nearest(scheme: str, face: type) -> None:
+    with pytest.raises(UsageError, match=r"did you mean sqlite://\?"):
+        face(f"{scheme}:///bus.db")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (":memory:", "write memory://, or leave the store out"),
+        ("sqlite:bus.db", "write sqlite:///bus.db, or ./sqlite:…"),
+        ("jsonfile:/folder", "write jsonfile:///folder, or ./jsonfile:…"),
+        ("redis:localhost", "write redis://…, or ./redis:…"),
+        (
+            "localhost:5300",
+            "name a file: sqlite:///bus.db, or ./localhost:5300 for a file of that name; commands reach a server by "
+            "--url",
+        ),
+    ],
+)
+def test_a_text_that_is_hardly_a_path_creates_no_file(
+    text: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, face: type
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as error:
+        face(text)
+    assert error.value.hint == hint
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / text.replace("/", "")).touch()
+    if "/" not in text:
+        assert url_of(text).startswith("sqlite:///")  # A file that exists is meant.
+
+
+@pytest.mark.parametrize(("scheme", "kind"), [("sqlite", "file"), ("jsonfile", "folder")])
+def test_two_slashes_name_both_paths(
+    scheme: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, face: type
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as error:
+        face(f"{scheme}://data/x")
+    assert str(error.value) == (
+        f"'{scheme}://data/x' names no {kind}: after two slashes comes a host (write {scheme}:///data/x for "
+        f"{tmp_path}/data/x, or {scheme}:////data/x for /data/x)"
+    )
+
+
+@pytest.mark.parametrize("slashes", ["///", "////"])
+@pytest.mark.parametrize("scheme", ["sqlite", "jsonfile"])
+def test_a_folder_that_does_not_exist_names_both_paths(
+    scheme: str, slashes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, face: type
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreUnavailable) as error:
+        face(f"{scheme}:{slashes}no-such-folder/x")
+    meant = "/no-such-folder/x" if slashes == "////" else f"{tmp_path}/no-such-folder/x"
+    assert meant in error.value.what
+    assert error.value.hint == (
+        f"create the folder first, or write {scheme}:///no-such-folder/x for {tmp_path}/no-such-folder/x, or "
+        f"{scheme}:////no-such-folder/x for /no-such-folder/x"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -274,3 +274,10 @@ def test_the_nearest_class_decides() -> None:
     assert exit_code(errors.QueueFull("x")) is ExitCode.FAILED
     assert exit_code(ConnectionResetError()) is ExitCode.CANNOT_CONNECT
     assert exit_code(RuntimeError()) is ExitCode.FAILED
+
+
+def test_a_misspelt_variable_is_noted_and_the_command_goes_on(shell: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIBUS_ULR", "other.db")
+    result = shell("send", "orders", "1")
+    assert result.exit_code == 0
+    assert result.stderr == "note: UNIBUS_ULR is unknown and ignored; did you mean UNIBUS_URL?\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.owners import owner_of
-from unibus.cli.messages.send import CHUNK_BYTES, LINES_PER_BATCH, body_of, lines_of
+from unibus.cli.messages.send import CHUNK_BYTES, LINES_PER_BATCH, InputBodies, lines_of
 
 
 def test_a_pipe_gets_one_object(shell: Any) -> None:
@@ -38,7 +38,7 @@ BODIES = [
 
 @pytest.mark.parametrize(("data", "body"), BODIES)
 def test_a_body_is_json_else_text_else_bytes(data: bytes, body: object) -> None:
-    assert body_of(data) == body
+    assert InputBodies().read(data) == body
 
 
 def test_every_option_reaches_the_message(shell: Any) -> None:
@@ -234,3 +234,49 @@ def test_a_body_may_be_typed(shell: Any, terminal: Any) -> None:
     typing.type(b"hello\n\x04")
     assert typing.read_all() == 0, typing.output
     assert shell.records("peek", "orders")[0]["body"] == "hello"
+
+
+BROKEN = '{"id":1'
+AS_TEXT = (
+    "stored as text, because it is not JSON: Input data was truncated (--json refuses such a body, --text sends text "
+    "without this note)\n"
+)
+
+
+def test_a_body_that_was_meant_as_json_is_stored_as_text_with_a_note(shell: Any) -> None:
+    result = shell("send", "orders", BROKEN)
+    assert (result.exit_code, result.stderr) == (0, f"note: the body was {AS_TEXT}")
+    assert [each["body"] for each in shell.records("peek", "orders")] == [BROKEN]
+
+
+def test_lines_have_one_note(shell: Any) -> None:
+    result = shell("send", "orders", "--lines", input=f"1\n{BROKEN}\nhello\n[2\n")
+    assert (result.exit_code, result.stderr) == (0, f"note: 2 of 4 bodies were {AS_TEXT}")
+
+
+@pytest.mark.parametrize("arguments", [["hello"], ["007"], [BROKEN, "--text"], ['{"id": 1}', "--json"]])
+def test_what_was_meant_has_no_note(arguments: list[str], shell: Any) -> None:
+    assert shell("send", "orders", *arguments).stderr == ""
+
+
+def test_text_stays_text(shell: Any) -> None:
+    shell.records("send", "orders", "12", "--text")
+    assert [each["body"] for each in shell.records("peek", "orders")] == ["12"]
+
+
+def test_json_refuses_what_is_none_and_stores_nothing(shell: Any) -> None:
+    result = shell("send", "orders", BROKEN, "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: the body is not JSON: Input data was truncated\n"
+        "hint: correct it, or leave --json out to send it as text\n"
+    )
+    assert not (shell.folder / "unibus.db").exists()
+    assert shell("send", "orders", "x", "--json", "--text").exit_code == 2
+
+
+def test_json_names_the_line_that_is_none(shell: Any) -> None:
+    result = shell("send", "orders", "--lines", "--json", input='1\n\n{"a":\n2\n')
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: body 2 is not JSON")
+    assert json.loads(result.stdout)["sent"] == 0  # The batch with that line was not sent.

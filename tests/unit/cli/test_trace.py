@@ -1,6 +1,7 @@
 """`unibus trace` shows the path of a message, beside the process that owns the store."""
 
 import io
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -77,3 +78,40 @@ def test_what_still_waits_says_so_and_text_cannot_steer_the_terminal(shell: Any)
 )
 def test_elapsed(seconds: float, text: str) -> None:
     assert elapsed(timedelta(seconds=seconds)) == text
+
+
+def test_a_correlation_id_traces_its_messages(shell: Any) -> None:
+    with MessageBus("sqlite:///unibus.db") as bus:
+        for number in (1, 2):
+            bus.send("orders", number, message_id=f"m{number}", correlation_id="c-1", session_id="s-1")
+        bus.send("orders", 3, message_id="m3", correlation_id="c-2")
+    result = shell("trace", "c-1")
+    assert result.exit_code == 0
+    assert result.stderr == "no message has the id c-1; 2 messages with this correlation id:\n"
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(each["message_id"], each["kind"]) for each in events] == [("m1", "sent"), ("m2", "sent")]
+    assert shell("trace", "s-1").exit_code == 3  # A session has too many messages to be meant.
+    assert shell("trace", "' OR 1").exit_code == 3
+
+
+def test_the_id_of_a_message_wins_over_a_correlation_id(shell: Any) -> None:
+    with MessageBus("sqlite:///unibus.db") as bus:
+        bus.send("orders", 1, message_id="same")
+        bus.send("orders", 2, correlation_id="same")
+    assert {each["message_id"] for each in shell.records("trace", "same")} == {"same"}
+
+
+def test_many_messages_of_a_correlation_id_are_bounded(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unibus.cli.messages.trace.TRACES_MAX", 2)
+    with MessageBus("sqlite:///unibus.db") as bus:
+        bus.send_many("orders", [1, 2, 3], correlation_id="c")
+    result = shell("trace", "c")
+    assert result.stderr == "no message has the id c; the first 2 messages with this correlation id:\n"
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_a_correlation_id_is_found_beside_the_owner(shell: Any) -> None:
+    with MessageBus("sqlite:///unibus.db") as bus:
+        bus.send("orders", 1, message_id="m1", correlation_id="c-1")
+        result = shell("trace", "c-1")
+        assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unibus.config.sources import read_configuration
+from unibus.config.sources import misspelt_variables, read_configuration
 from unibus.errors import ConfigInvalid
 
 
@@ -60,6 +60,24 @@ def test_a_variable_that_resembles_a_setting_is_reported(tmp_path: Path) -> None
     found = read_configuration({}, {"UNIBUS_PROT": "1", "UNIBUS_LAKE": "x", "OTHER": "1"}, folder=tmp_path)
     assert found.warnings == ("UNIBUS_PROT is unknown and ignored; did you mean UNIBUS_PORT?",)
     assert found.settings.port == 5300
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("UNIBUS_ULR", "UNIBUS_URL"),
+        ("UNIBUS_KYE", "UNIBUS_KEY"),
+        ("UNIBUS_CONECTION_STRING", "UNIBUS_CONNECTION_STRING"),
+    ],
+)
+def test_a_misspelt_variable_of_commands_is_reported(given: str, meant: str) -> None:
+    assert misspelt_variables({given: "x"}) == [f"{given} is unknown and ignored; did you mean {meant}?"]
+
+
+def test_variables_of_others_are_not_reported() -> None:
+    orchestrator = ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT_5300_TCP", "PORT_5300_TCP_PROTO")
+    known = ("URL", "KEY", "CA", "PORT", "LAKE", "CONFIG", "STORE", "PURE")
+    assert misspelt_variables({f"UNIBUS_{name}": "x" for name in (*orchestrator, *known)}) == []
 
 
 def test_the_port_variable_of_an_orchestrator_is_no_port(tmp_path: Path) -> None:

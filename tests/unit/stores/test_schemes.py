@@ -111,6 +111,9 @@ def test_a_planted_row_is_known_wherever_a_url_is_looked_at(tmp_path: Path) -> N
         store_url(url)
     with pytest.raises(UsageError, match="names no bed") as caught:
         open_reader("planted://host/bed")
+    assert caught.value.hint.endswith("or planted:////host/bed for /host/bed")
+    with pytest.raises(UsageError, match="names no bed") as caught:
+        open_reader("planted:///")
     assert caught.value.hint == "write planted:///bed, or planted:////absolute/bed"
 
 

@@ -43,6 +43,7 @@ from unibus.core.envelope.payload import Payload
 from unibus.core.flow.metrics import MetricsSnapshot
 from unibus.core.lifecycle.events import Event
 from unibus.core.topics.pattern import Pattern
+from unibus.display import described
 from unibus.errors import (
     ConfigInvalid,
     HandlerInvalid,
@@ -103,6 +104,9 @@ class BusOperations:
 
     def _is_sync(self) -> bool:
         return False
+
+    def __repr__(self) -> str:
+        return described(self, lambda: self._runtime.describe())
 
     # Builders: MessageBus().with_persistence(…).with_idempotency(…)
 

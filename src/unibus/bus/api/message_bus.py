@@ -21,6 +21,7 @@ from unibus.bus.entities.entities import Entities
 from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
 from unibus.bus.names import checked_name
+from unibus.bus.other_api import NOT_AWAITED, SYNC_BLOCK, refuse
 from unibus.bus.outbox.relay_route import Relayed
 from unibus.bus.pubsub.backpressure import on_a_loop
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
@@ -346,7 +347,7 @@ class MessageBus(BusOperations):
 
     def trace_message(self, message_id: object) -> Awaitable[MessageTrace]:
         """The path of a message and all its copies through the store, and where it stopped and why."""
-        return asyncio.to_thread(archive.trace, self._runtime.queues().store, message_id)
+        return settled.trace_message(self._runtime.queues().store, message_id)
 
     def replay(self, channel: str, after: object = 0) -> AsyncIterator[Message]:
         """Read again what the channel stored, as far as history has it: after a sequence number or from a datetime."""
@@ -357,11 +358,11 @@ class MessageBus(BusOperations):
 
         Messages that wait in queues and groups stay. Messages that a channel keeps for its first group are removed.
         """
-        return asyncio.to_thread(archive.prune, self._runtime.queues().store, before, channel)
+        return settled.prune_before(self._runtime.queues().store, before, channel)
 
     def delete_message(self, message_id: object) -> Awaitable[int]:
         """Remove one message from all queues and groups where it waits, and from replay. The result: from how many."""
-        return asyncio.to_thread(archive.delete, self._runtime.queues().store, message_id)
+        return settled.delete_message(self._runtime.queues().store, message_id)
 
     # SQL over messages
 
@@ -379,13 +380,14 @@ class MessageBus(BusOperations):
         More rows than `rows_max` are cut off (`truncated`). Raises QueryStopped at the other limits, and QueryInvalid
         for invalid or other SQL.
         """
-        return query(self._runtime.queues().store, sql, parameters, time_limit, rows_max, memory_mb).run_aside()
+        asked = query(self._runtime.queues().store, sql, parameters, time_limit, rows_max, memory_mb)
+        return settled.query_messages(asked)
 
     def execute_query(
         self, sql: object, parameters: object = (), **limits: object
     ) -> Coroutine[object, object, QueryResult]:
         """The same as `query_messages`, under the name of the storage interface."""
-        return query(self._runtime.queues().store, sql, parameters, **limits).run_aside()
+        return settled.query_messages(query(self._runtime.queues().store, sql, parameters, **limits))
 
     # Start, stop, close. The defaults are in plain methods: inspect cannot read them from a compiled coroutine.
 
@@ -456,6 +458,20 @@ class MessageBus(BusOperations):
         except BaseException:
             self._runtime.shutdown.closing.shorten(0.0)  # The close itself must not wait for handlers any longer, too.
             raise
+
+
+refuse(
+    MessageBus,
+    SYNC_BLOCK,
+    "MessageBus is the async bus: `with` cannot open it",
+    "write `async with MessageBus() as bus:` in an `async def`; without async use unibus.sync.MessageBus",
+)
+refuse(
+    Pending,
+    NOT_AWAITED,
+    "the result of an async bus was used before it was awaited",
+    "write `await` before the call; without async use unibus.sync.MessageBus",
+)
 
 
 def settle(reply: "asyncio.Future[Message]", message: Message) -> None:

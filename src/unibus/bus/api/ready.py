@@ -1,4 +1,4 @@
-"""Coroutines with a result that is ready: what an async `publish` returns after it has admitted the message.
+"""The coroutines that methods of the async bus return: with a result that is ready, or with one of a thread.
 
 Not compiled on purpose: the interpreter passes the result of its own coroutines without an exception; compiled code has
 to raise and catch StopIteration, which costs several times as much. Their names appear in Python's warning about a
@@ -7,10 +7,18 @@ coroutine that was never awaited, so they are those of the methods.
 
 import asyncio
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 from unibus.bus.compat.backends import MessageBackend
+from unibus.bus.history import archive
+from unibus.bus.history.trace import MessageTrace
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.views import BusMessage
+from unibus.stores.seam.store import Store
+
+if TYPE_CHECKING:
+    from unibus.stores.query.result import QueryResult
+    from unibus.stores.query.run_query import Query
 
 
 async def publish(message: Message) -> Message:
@@ -34,3 +42,22 @@ async def request(answer: Awaitable[object]) -> object:
 async def published_by(backend: MessageBackend, message: Message) -> Message:
     await backend.publish(BusMessage(message))
     return message
+
+
+# These do nothing before they are awaited, so it matters that Python's warning names the method.
+
+
+async def query_messages(query: "Query") -> "QueryResult":
+    return await query.run_aside()
+
+
+async def trace_message(store: Store, message_id: object) -> MessageTrace:
+    return await asyncio.to_thread(archive.trace, store, message_id)
+
+
+async def prune_before(store: Store, before: object, channel: str | None) -> int:
+    return await asyncio.to_thread(archive.prune, store, before, channel)
+
+
+async def delete_message(store: Store, message_id: object) -> int:
+    return await asyncio.to_thread(archive.delete, store, message_id)

@@ -46,6 +46,8 @@ from unibus.core.flow.deadletter import sub_queue
 from unibus.core.flow.expiry import is_expired
 from unibus.core.flow.metrics import MetricsSnapshot, total
 from unibus.core.lifecycle.envelope import message_of
+from unibus.counting import counted
+from unibus.display import without_secrets
 from unibus.errors import ChannelNotFound, StoreUnavailable, UsageError
 from unibus.stores.opening import open_store
 from unibus.stores.seam.forked import on_fork
@@ -163,6 +165,15 @@ class BusRuntime:
                 self._outboxes = Outboxes(queues.store, self.exchange)
                 self.shutdown.outboxes = self._outboxes
         return self._outboxes
+
+    def describe(self) -> str:
+        """For the repr of the bus: without a lock, so that it works at any time."""
+        queues = self._queues
+        place = "memory" if queues is None else without_secrets(queues.store.url)
+        state = "stopped" if self.delivery.paused else "open"
+        if self.exchange.closed:
+            state = "closed" if self.shutdown.closing.is_done else "closing"
+        return f"{place}, {counted(len(self.exchange.channels), 'channel')}, {state}"
 
     def has_store(self) -> bool:
         return self._queues is not None

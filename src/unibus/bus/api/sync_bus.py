@@ -21,6 +21,7 @@ from unibus.bus.entities.entities import SyncEntities
 from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
 from unibus.bus.names import checked_name
+from unibus.bus.other_api import ASYNC_BLOCK, refuse
 from unibus.bus.outbox.relay_route import Relayed
 from unibus.bus.pubsub.backpressure import on_a_loop, one_or_all
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
@@ -407,6 +408,14 @@ class SyncMessageBus(BusOperations):
         except BaseException:
             self._runtime.shutdown.closing.shorten(0.0)  # The close itself must not wait for handlers any longer, too.
             raise
+
+
+refuse(
+    SyncMessageBus,
+    ASYNC_BLOCK,
+    "unibus.sync.MessageBus is the bus without async: `async with` cannot open it",
+    "write `with`, and call its methods without `await`; in async code use unibus.MessageBus",
+)
 
 
 def yield_gil(target: Channel, due: bool) -> None:

@@ -57,6 +57,10 @@ class BackendSubscription:
         self._tasks = tasks
         self._counts = counts or BackendCounts()
 
+    def __repr__(self) -> str:
+        state = "active" if self.active else "cancelled"
+        return f"<BackendSubscription {self.id} on {self.channel!r:.60}, {state}>"
+
     @property
     def errors(self) -> int:
         """Failed deliveries: the handler raised, or could not be called with the body."""

@@ -14,6 +14,8 @@ from typing import Protocol, runtime_checkable
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.views import BusMessage
 from unibus.core.flow.queue import PriorityQueue
+from unibus.counting import counted
+from unibus.display import described
 from unibus.errors import BusClosed, StoreUnavailable
 
 
@@ -46,6 +48,12 @@ class InMemoryQueueBackend:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._sequences: dict[str, int] = {}
         self._closed = False
+
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        return f"{counted(len(self._queues), 'topic')}, {'closed' if self._closed else 'open'}"
 
     async def publish(self, message: BusMessage) -> None:
         if self._closed:

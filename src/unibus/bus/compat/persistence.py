@@ -21,6 +21,7 @@ from unibus.core.lifecycle.commands import Declare
 from unibus.core.lifecycle.envelope import send_of
 from unibus.core.lifecycle.state.changes import Settings
 from unibus.core.lifecycle.state.entity import KIND_NAMES, TOPIC
+from unibus.display import described, without_secrets
 from unibus.stores.opening import open_store
 from unibus.stores.seam.store import Store
 
@@ -35,6 +36,9 @@ class SqlitePersistence:
     def __init__(self, url: str) -> None:
         self._timers = ThreadTimers(SYSTEM_CLOCK, _report)
         self.store: Store = open_store(url, SYSTEM_CLOCK, self._timers)
+
+    def __repr__(self) -> str:
+        return described(self, lambda: without_secrets(self.store.url))
 
     @classmethod
     def new(cls, path: object) -> "SqlitePersistence":

@@ -22,6 +22,7 @@ from unibus.bus.dead_letters.steps import Steps, walk, walk_async
 from unibus.bus.dead_letters.sweep import BATCH_SIZE, Bulk, Guard, Progress
 from unibus.bus.queues.operations import Queues
 from unibus.core.envelope.message_properties import HeaderValue
+from unibus.display import described, without_secrets
 from unibus.errors import UsageError
 
 Which: TypeAlias = DeadMessage | str
@@ -37,6 +38,9 @@ class Verbs:
     def __init__(self, queues: Queues, max_recoveries: object) -> None:
         self._recovery = Recovery(queues, max_recoveries)
         self.guard: Guard = nullcontext
+
+    def __repr__(self) -> str:
+        return described(self, lambda: f"of {without_secrets(self._recovery.store_url)}")
 
     def _query(self, filters: Mapping[str, object]) -> Steps[list[DeadMessage]]:
         given = dict(filters)

@@ -30,6 +30,7 @@ from unibus.core.flow.deadletter import (
 from unibus.core.lifecycle.state.changes import HeaderOverrides
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.states import STATE_NAMES
+from unibus.display import described, quoted, shortened
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,13 @@ class DeadMessage:
     size: int
     overlay: HeaderOverrides = field(repr=False)
     data: bytes = field(repr=False)
+
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        place = f"in {quoted(self.entity, 40)} #{self.sequence}"
+        return f"{shortened(self.id, 40)} {place}, {self.state}: {self.failure_reason or 'no reason'}"
 
     @property
     def failure_timestamp(self) -> datetime:

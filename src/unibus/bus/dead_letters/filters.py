@@ -17,6 +17,7 @@ from typing import Final
 
 from unibus.core.envelope.fields import seconds_ns
 from unibus.core.envelope.message import Message
+from unibus.display import given_fields
 from unibus.errors import UsageError
 from unibus.near_names import hint_for_name
 
@@ -64,6 +65,9 @@ class DeadLetterFilter:
             )
         if self.ids is not None:
             object.__setattr__(self, "ids", _ids(self.ids))
+
+    def __repr__(self) -> str:
+        return given_fields(self)
 
     def is_everything(self) -> bool:
         return all(getattr(self, each.name) is None for each in fields(self))

@@ -43,6 +43,10 @@ class Recovery:
         self._store = queues.store
         self._recoveries_max = recoveries_max
 
+    @property
+    def store_url(self) -> str:
+        return self._store.url
+
     # Reading
 
     def listed(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from unibus.bus.dead_letters.rules import RecoveryAction
+from unibus.display import counts_text, described, quoted
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,9 @@ class RecoveryResult:
     def __bool__(self) -> bool:
         return self.success
 
+    def __repr__(self) -> str:
+        return described(self, lambda: f"{'done' if self.success else 'refused'}, {self.id or '-'}: {self.message}")
+
 
 @dataclass
 class ProcessingResult:
@@ -37,6 +41,14 @@ class ProcessingResult:
     skipped: int = 0
     errors: list[tuple[str, str]] = field(default_factory=list)
     dry_run: bool = False
+
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        names = ("retried", "redirected", "discarded", "manual_review", "skipped")
+        counts = [(getattr(self, name), name) for name in names] + [(len(self.errors), "errors")]
+        return f"{'dry run: ' if self.dry_run else ''}{counts_text(counts, 'nothing to do')}"
 
     @property
     def done(self) -> int:
@@ -62,3 +74,6 @@ class DeadGroup:
     reason: str
     count: int
     oldest_ns: int
+
+    def __repr__(self) -> str:
+        return described(self, lambda: f"{quoted(self.entity, 50)}, {quoted(self.reason, 40)}: {self.count:,}")

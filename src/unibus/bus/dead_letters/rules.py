@@ -16,6 +16,7 @@ from unibus.bus.dead_letters.matching import Matcher, is_in_entity
 from unibus.bus.dead_letters.record import record_of, text_in
 from unibus.core.flow.deadletter import SOURCE_HEADER
 from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.display import described, short_value
 from unibus.errors import ConfigInvalid, UsageError
 
 
@@ -60,6 +61,12 @@ class RecoveryRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
                 f"target {self.target!r} does not fit the action {str(self.action)!r} of a recovery rule",
                 "redirect needs a target, and no other action takes one",
             )
+
+    def __repr__(self) -> str:
+        return described(self, lambda: ", ".join(f"{name}={short_value(value)}" for name, value in self._given()))
+
+    def _given(self) -> list[tuple[str, object]]:
+        return list(self.as_dict().items())
 
     def as_filter(self) -> DeadLetterFilter:
         return DeadLetterFilter(

@@ -25,7 +25,9 @@ from unibus.core.lifecycle.state.entity import (
 )
 from unibus.core.lifecycle.state.rules import Rule, RuleSet, checked_rule_name, rules_of
 from unibus.core.lifecycle.state.settings import checked_settings
+from unibus.display import described, without_secrets
 from unibus.errors import EntityNotFound, UsageError
+from unibus.stores.seam.info_of import EntityInfos
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import EntityInfo
 
@@ -45,9 +47,15 @@ class Entities:
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
 
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        return f"of {without_secrets(self._queues.store.url)}"
+
     def __call__(self) -> Pending[Infos]:
         """Every queue, topic and subscription with its settings and counts."""
-        return self._queues.store.entities()
+        return self._queues.store.entities().map(EntityInfos)
 
     def create_queue(self, name: str, **settings: object) -> Pending[None]:
         """Create a queue. If it exists with the same settings nothing changes; with others EntityExists is raised."""
@@ -135,7 +143,8 @@ class Entities:
         _check_page(start, top)
         if kind is not None and kind not in _KINDS:
             raise UsageError(f"there is no kind of entity {kind!r:.40}", f"use one of {', '.join(sorted(_KINDS))}")
-        return self().map(lambda infos: _chosen(infos, kind, topic)[start : start + top])
+        entities = self._queues.store.entities()
+        return entities.map(lambda infos: EntityInfos(_chosen(infos, kind, topic)[start : start + top]))
 
 
 class SyncEntities:
@@ -143,6 +152,9 @@ class SyncEntities:
 
     def __init__(self, queues: Queues) -> None:
         self._entities = Entities(queues)
+
+    def __repr__(self) -> str:
+        return described(self, lambda: self._entities._describe())
 
     def __call__(self) -> Infos:
         return self._entities().wait()

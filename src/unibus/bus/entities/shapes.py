@@ -27,9 +27,9 @@ from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, 
 from unibus.core.lifecycle.state.changes import Settings
 from unibus.core.lifecycle.state.entity import KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC, subscription_path
 from unibus.core.lifecycle.state.rules import Rule, checked_rule_name
-from unibus.core.lifecycle.state.settings import checked_settings
+from unibus.core.lifecycle.state.settings import SETTINGS, checked_settings
 from unibus.errors import BusError, ConfigInvalid, UsageError
-from unibus.near_names import hint_for_name
+from unibus.near_names import hint_for_name, near_name
 
 _FOLDED: Final = {name.casefold(): setting for name, setting in PROPERTIES.items()}
 _STATUSES: Final = {name.casefold(): status for name, status in STATUSES.items()}
@@ -57,7 +57,7 @@ def wanted_entities(text: str | bytes) -> list[WantedEntity]:
     if any([key.casefold() == "userconfig" for key in root]):
         found = _emulator_entities(root)
     else:
-        _only(root, ("queues", "topics"), "the file")
+        _only(root, ("queues", "topics"), "the file", ("UserConfig",))
         found = _own_entities(root)
     names: set[str] = set()
     for wanted in found:
@@ -97,6 +97,7 @@ def _own_entities(root: Mapping[str, object]) -> list[WantedEntity]:
 
 
 def _own_topic(name: str, topic: Mapping[str, object]) -> list[WantedEntity]:
+    _check_subscriptions_spelt(name, topic)
     subscriptions = _mapping(topic.get("subscriptions", {}), f"the subscriptions of {name!r}")
     found = [_entity(checked_path(name), TOPIC, _without(topic, "subscriptions"))]
     for own, settings in subscriptions.items():
@@ -104,6 +105,14 @@ def _own_topic(name: str, topic: Mapping[str, object]) -> list[WantedEntity]:
             path = subscription_path(name, checked_subscription(own))
             found.append(_subscription(path, _mapping(settings, path)))
     return found
+
+
+def _check_subscriptions_spelt(name: str, topic: Mapping[str, object]) -> None:
+    """`subscriptions` is no setting, so the error about an unknown setting could not name it."""
+    for key in topic:
+        if key not in SETTINGS and near_name(key, ["subscriptions"]) and key != "subscriptions":
+            with _line_of(topic, key):
+                raise ConfigInvalid(f"topic {name!r} has an unknown name {key!r:.60}", "did you mean 'subscriptions'?")
 
 
 def _subscription(path: str, given: Mapping[str, object]) -> WantedEntity:
@@ -333,7 +342,8 @@ def _folded(given: object, what: str) -> LinedObject:
 
 def _mapping(given: object, what: str) -> Mapping[str, object]:
     if not isinstance(given, dict):
-        raise ConfigInvalid(f"{what} must be a JSON object, got {given!r:.40}")
+        hint = 'write {"NAME": {…}, …}' if isinstance(given, list) else ""
+        raise ConfigInvalid(f"{what} must be a JSON object, got {given!r:.40}", hint)
     return given
 
 
@@ -351,8 +361,10 @@ def _text(given: object, where: str) -> str:
     return given
 
 
-def _only(given: Mapping[str, object], known: Collection[str], where: str) -> None:
+def _only(given: Mapping[str, object], known: Collection[str], where: str, also: Collection[str] = ()) -> None:
+    """Raises ConfigInvalid for another name. `also` are names that a hint may suggest, besides the known ones."""
     for key in given:
         if key not in known:
             with _line_of(given, key):
-                raise ConfigInvalid(f"{where} has an unknown name {key!r:.60}", hint_for_name(key, known))
+                hint = hint_for_name(key, [*known, *also])
+                raise ConfigInvalid(f"{where} has an unknown name {key!r:.60}", hint)

@@ -29,6 +29,7 @@ from unibus.core.lifecycle.state.entity import (
 )
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
 from unibus.counting import counted
+from unibus.display import NAME_CHARS_MAX, described, html_table, quoted, shortened
 from unibus.stores.seam.store import EntityInfo
 
 Find = Callable[[str, int], StoredMessage | None]
@@ -72,6 +73,9 @@ class TraceStep:
     text: str
     event: Event
 
+    def __repr__(self) -> str:
+        return described(self, lambda: f"{self.at:%H:%M:%S.%f} {shortened(self.text, 80)}")
+
 
 @dataclass
 class TracedCopy:
@@ -87,6 +91,13 @@ class TracedCopy:
     outcome: str = UNKNOWN
     reason: str = ""
     declined: list[tuple[str, str]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{quoted(self.channel)} #{self.sequence}, {self.outcome}{reason}"
 
     def walk(self) -> "Iterator[TracedCopy]":
         yield self
@@ -104,6 +115,21 @@ class MessageTrace:
 
     def __bool__(self) -> bool:
         return bool(self.events)
+
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        name = shortened(self.message_id, NAME_CHARS_MAX)
+        if not self.events:
+            return f"{name}, no event in history"
+        places = counted(len({copy.channel for copy in self.copies()}), "entity", "entities")
+        return f"{name}, {self.status}, {counted(len(self.events), 'event')} in {places}"
+
+    def _repr_html_(self) -> str:
+        """Its copies, depth first, each with its steps."""
+        rows = [row for copy in self.copies() for row in _rows(copy)]
+        return html_table(self._describe(), ("entity", "sequence", "time (UTC)", "event"), rows)
 
     def copies(self) -> list[TracedCopy]:
         """All copies, depth first."""
@@ -262,6 +288,18 @@ class _TraceTree:
     def _renumber(self, copy: TracedCopy, event: Event) -> None:
         copy.sequence = _number(event, "new_sequence") or copy.sequence
         self._places[copy.channel, copy.sequence] = copy
+
+
+def _rows(copy: TracedCopy) -> list[tuple[object, ...]]:
+    """A copy in a table of a notebook: its outcome, its steps, and the subscriptions that got no copy."""
+    head = (
+        copy.channel,
+        copy.sequence or None,
+        None,
+        f"{copy.outcome}: {copy.reason}" if copy.reason else copy.outcome,
+    )
+    steps = [("", None, f"{step.at:%Y-%m-%d %H:%M:%S.%f}", step.text) for step in copy.steps]
+    return [head, *steps, *[(name, None, None, reason) for name, reason in copy.declined]]
 
 
 def _number(event: Event, name: str) -> int:

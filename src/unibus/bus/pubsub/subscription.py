@@ -6,6 +6,7 @@ from typing import Final
 
 from unibus.bus.pubsub.group import Consumer
 from unibus.core.topics.pattern import Pattern
+from unibus.display import described, quoted
 
 
 class Subscription:
@@ -51,8 +52,11 @@ class Subscription:
         return self
 
     def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
         state = "active" if self.active else "cancelled"
-        return f"<Subscription {self.id} {self.group!r} on {self.channel!r}, {state}>"
+        return f"{self.id} {quoted(self.group, 40)} on {quoted(self.channel, 40)}, {state}"
 
 
 class CancelledHandlers:
@@ -60,6 +64,9 @@ class CancelledHandlers:
 
     def __init__(self, tasks: list["asyncio.Task[None]"]) -> None:
         self._tasks = tasks
+
+    def __repr__(self) -> str:
+        return described(self, lambda: f"{sum(not task.done() for task in self._tasks)} still running")
 
     def __await__(self) -> Generator[object, None, None]:
         # A task of another loop cannot be awaited here, and a handler that cancels its own subscription must not await

@@ -24,6 +24,7 @@ from mypy_extensions import mypyc_attr
 
 from unibus.bus.bodies.conversion import body_as
 from unibus.bus.dead_letter_copy import error_text
+from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.queues.operations import Queues
 from unibus.bus.queues.transactions import current
@@ -34,6 +35,7 @@ from unibus.core.flow.deadletter import DESCRIPTION_CHARS_MAX, capped
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Command, Renew, Settle
 from unibus.core.lifecycle.envelope import message_of, overrides_of
+from unibus.display import NAME_CHARS_MAX, described, quoted, shortened
 from unibus.errors import BusError, LockLost, UsageError
 from unibus.stores.seam.pending import Pending
 
@@ -118,8 +120,7 @@ class DeliveredMessage:
         return None if until_ns == 0 else datetime.fromtimestamp(float(until_ns) / 1e9, UTC)
 
     def __repr__(self) -> str:
-        state = "settled" if self.settled else "locked"
-        return f"<{type(self).__name__} {self.id} of {self.entity!r} #{self.sequence}, {state}>"
+        return described(self, partial(_description, self))
 
     # The commands
 
@@ -184,6 +185,11 @@ class DeliveredMessage:
     def _renew(self) -> Pending[None]:
         self.command(RELEASE)
         return self._queues.renew(self.claimed, Renew(self.entity, self.sequence, self.claimed.token))
+
+
+def _description(message: DeliveredMessage) -> str:
+    state = "settled" if message.settled else "locked"
+    return f"{shortened(message.id, NAME_CHARS_MAX)} of {quoted(message.entity, 40)} #{message.sequence}, {state}"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -330,6 +336,20 @@ class SyncReceived(DeliveredMessage):
         except BusError as not_settled:
             # Do not raise: the error of the block is the important one.
             log.warning("%r was not released, it is redelivered when its lock expires: %s", self, not_settled)
+
+
+refuse(
+    Received,
+    SYNC_BLOCK,
+    "this message was received by the async bus: `with` cannot settle it",
+    "write `async with message:`",
+)
+refuse(
+    SyncReceived,
+    ASYNC_BLOCK,
+    "this message was received by unibus.sync.MessageBus: `async with` cannot settle it",
+    "write `with message:`",
+)
 
 
 def complete_many(queues: Queues, messages: Iterable[DeliveredMessage]) -> Pending[None]:

@@ -22,6 +22,7 @@ from typing import Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
+from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.queues.lock_renewal import KeptSession
 from unibus.bus.queues.operations import PEEK_LOCK, RECEIVE_AND_DELETE, Queues
@@ -36,7 +37,9 @@ from unibus.core.lifecycle.commands import (
     SessionCommand,
     Settle,
 )
+from unibus.core.lifecycle.missing import CREATE
 from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.display import described, quoted
 from unibus.errors import BusError, EntityNotFound, LockLost, SessionLocked, SessionNotFound, UsageError
 from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import ClaimRequest, SessionLock
@@ -77,8 +80,8 @@ def claim(queues: Queues, request: ClaimRequest) -> Pending[list[Claimed]]:
         # Not looked up before each claim: the common case is an existing entity, and a check before the claim could be
         # outdated by the time of the claim.
         pending = queues.store.claim(request)
-    except EntityNotFound:
-        make_missing(queues, request.entity)
+    except EntityNotFound as missing:
+        make_missing(queues, request.entity, missing)
         pending = queues.store.claim(request)
     # Removed when received, so no settlement will follow that could notify blocked publishers.
     if not request.lock:
@@ -86,11 +89,11 @@ def claim(queues: Queues, request: ClaimRequest) -> Pending[list[Claimed]]:
     return pending
 
 
-def make_missing(queues: Queues, entity: str) -> None:
+def make_missing(queues: Queues, entity: str, missing: EntityNotFound) -> None:
+    """Create the queue, or raise. The hint of the store's error is kept if it names what was probably meant."""
     if queues.strict or "/" in entity:
-        raise EntityNotFound(
-            f"queue or subscription {entity!r} does not exist", "create it first: create_queue or create_subscription"
-        )
+        hint = "create it first: create_queue or create_subscription" if missing.hint == CREATE else missing.hint
+        raise EntityNotFound(f"queue or subscription {entity!r} does not exist", hint)
     queues.create(QUEUE, entity, {})
 
 
@@ -338,6 +341,12 @@ class HeldSession:
         self.closed = False
         self._kept = KeptSession(lock, lock.until_ns)
 
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        return f"session {quoted(self.id)} of {quoted(self.entity, 40)}, {'closed' if self.closed else 'open'}"
+
     def _leave(self) -> Pending[None]:
         # Before the command: after an error the session counts as closed, too. Its lock is lost then, or the store has
         # stopped, and a second LEAVE could not succeed either.
@@ -470,3 +479,17 @@ class SyncSessionReceiver(HeldSession):
             if error is None:
                 raise
             self._log_not_released(not_released)
+
+
+refuse(
+    SessionReceiver,
+    SYNC_BLOCK,
+    "this session was accepted by the async bus: `with` cannot release it",
+    "write `async with await bus.accept_session(…) as session:`",
+)
+refuse(
+    SyncSessionReceiver,
+    ASYNC_BLOCK,
+    "this session was accepted by unibus.sync.MessageBus: `async with` cannot release it",
+    "write `with bus.accept_session(…) as session:`",
+)

@@ -26,6 +26,8 @@ from typing import Final
 
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.core.lifecycle.commands import Command, SendResult
+from unibus.counting import counted
+from unibus.display import described
 from unibus.errors import TransactionInvalid
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending, resolved
@@ -108,6 +110,9 @@ class Transaction:
 
     def __len__(self) -> int:
         return len(self._commands)
+
+    def __repr__(self) -> str:
+        return described(self, lambda: f"{self.state}, {counted(len(self._commands), 'operation')}")
 
     def _open(self) -> None:
         if self.state != "new":

@@ -21,6 +21,10 @@ class ForkedRuntime:
     shutdown: Shutdown
     pid: int
 
+    def describe(self) -> str:
+        """For the repr of the bus."""
+        return f"of process {self.pid}, not usable in this forked child"
+
     def __getattr__(self, name: str) -> NoReturn:
         raise opened_by(self.pid)
 

@@ -4,7 +4,6 @@ The value is a store or the address of a server. Only `send` creates a missing s
 an error instead, because an empty new file would hide a mistyped name.
 """
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
@@ -16,7 +15,6 @@ from unibus.errors import EntityNotFound, StoreUnavailable, UsageError
 from unibus.near_names import hint_for_name
 
 DEFAULT_STORE: Final = "unibus.db"
-_HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}/?")
 
 Url: TypeAlias = Annotated[
     str,
@@ -64,13 +62,21 @@ def store_url(given: str, makes: bool = False) -> str:
 
 
 def _refuse_address(given: str) -> None:
-    """Raises UsageError for a server address without http://: `send` would create a file of that name and succeed."""
-    if _HOST_AND_PORT.fullmatch(given) and not Path(given).exists():
+    """Raises UsageError for what is neither a store nor the address of a server. `send` would create a file of that
+    name and succeed."""
+    from unibus.bus.store_url import is_address, is_connection_string
+    from unibus.stores.schemes import is_store_scheme
+
+    if is_address(given):
         raise UsageError(
             f"{given} looks like a server, but without http:// it names a file",
             f"write http://{given} for the server, ./{given} for a file of that name",
         )
-    from unibus.stores.schemes import is_store_scheme
+    if is_connection_string(given):
+        raise UsageError(
+            "the connection string of --url is not complete",
+            "write Endpoint=sb://HOST:5300;SharedAccessKeyName=RULE;SharedAccessKey=KEY, in quotes for the shell",
+        )
 
     scheme, separator, _ = given.partition("://")
     if separator and not is_store_scheme(scheme):
@@ -87,6 +93,14 @@ def entity_name(queue: str, dead_letters: bool) -> str:
 
 
 def not_found(name: str, known: Iterable[str]) -> EntityNotFound:
-    """The error for an unknown entity, with the nearest existing name as the hint."""
-    hint = hint_for_name(name, known, "`unibus entities` lists all of them, `unibus send` creates a queue")
+    """The error for an unknown entity, with the name that was probably meant as the hint."""
+    from unibus.core.lifecycle.state.entity import subscription_path
+
+    topic, _, last = name.rpartition("/")
+    names = list(known)
+    folded = {each.casefold(): each for each in names}
+    meant = folded.get(subscription_path(topic, last).casefold(), "")
+    if meant:
+        return EntityNotFound(f"there is no queue or subscription {name!r}", f"write {meant}: it is a subscription")
+    hint = hint_for_name(name, names, "`unibus entities` lists all of them, `unibus send` creates a queue")
     return EntityNotFound(f"there is no queue or subscription {name!r}", hint)

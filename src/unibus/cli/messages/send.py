@@ -41,6 +41,8 @@ class SendOptions:
         str, typer.Argument(metavar="BODY", help="JSON if it is valid JSON, else text; - reads standard input.")
     ] = STDIN
     lines: Annotated[bool, typer.Option("--lines", help="One message per line of the input.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Refuse a body that is not JSON.")] = False
+    as_text: Annotated[bool, typer.Option("--text", help="Send text as it is, also if it is JSON.")] = False
     priority: Annotated[int | None, typer.Option(metavar="N", help="0 to 255; lower is more urgent.")] = None
     session: Annotated[str | None, typer.Option(metavar="ID", help="The session of the message.")] = None
     dedup_key: Annotated[str | None, typer.Option(metavar="KEY", help="Store it only if the key is new.")] = None
@@ -70,17 +72,21 @@ def send(options: SendOptions) -> None:
 
 
 def _send(options: SendOptions, fields: dict[str, object]) -> None:
+    bodies = InputBodies(options.as_json, options.as_text)
     if options.lines:
         with managed(options.url, makes=True) as bus:
-            _send_lines(bus, options.queue, fields)
+            _send_lines(bus, options.queue, fields, bodies)
         return
-    body = _input_body() if options.body == STDIN else body_of(os.fsencode(options.body))
+    body = _input_body(bodies) if options.body == STDIN else bodies.read(os.fsencode(options.body))
     with managed(options.url, makes=True) as bus, undisturbed():
         [result] = bus.send(options.queue, [body], fields)
         _show(result, _seconds("--delay", options.delay))
+    bodies.report()
 
 
 def _check(options: SendOptions) -> None:
+    if options.as_json and options.as_text:
+        raise UsageError("--json and --text exclude each other", "use one of them")
     if options.lines and options.body != STDIN:
         raise UsageError("--lines reads standard input, but BODY is given, too", "use one of them")
     if options.lines and options.dedup_key is not None:
@@ -115,25 +121,60 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-# Bodies
+# InputBodies
 
 
-def body_of(data: bytes) -> object:
-    """The decoded value if the data is JSON, else text, else the bytes."""
-    try:
-        return msgspec.json.decode(data)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return data
+class InputBodies:
+    """Reads bodies: JSON if it is valid JSON, else text, else bytes. `only_json` and `only_text` decide it instead.
+
+    A body that looks like JSON and is none is counted. It is stored, because text is allowed, and `report` names it:
+    a closing brace that the shell removed would otherwise be found by the first receiver.
+    """
+
+    def __init__(self, only_json: bool = False, only_text: bool = False) -> None:
+        self._only_json = only_json
+        self._only_text = only_text
+        self._read = 0
+        self._suspect = 0
+        self._why = ""
+
+    def read(self, data: bytes) -> object:
+        self._read += 1
+        if not self._only_text:
+            try:
+                return msgspec.json.decode(data)
+            except (ValueError, RecursionError) as error:
+                self._refused(data, error)
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            return data
+
+    def _refused(self, data: bytes, error: Exception) -> None:
+        why = str(error).removeprefix("JSON is malformed: ")
+        if self._only_json:
+            where = "the body" if self._read == 1 else f"body {self._read}"
+            raise UsageError(f"{where} is not JSON: {why}", "correct it, or leave --json out to send it as text")
+        if data.lstrip()[:1] in (b"{", b"["):
+            self._suspect += 1
+            self._why = self._why or why
+
+    def report(self) -> None:
+        """On the error stream, also of a script: it is one line, and the count of standard output stays what it is."""
+        if self._suspect:
+            some = f"{self._suspect} of {self._read} bodies {'was' if self._suspect == 1 else 'were'}"
+            what = "the body was" if self._read == 1 else some
+            typer.echo(
+                f"note: {what} stored as text, because it is not JSON: {printable(self._why)} "
+                "(--json refuses such a body, --text sends text without this note)",
+                err=True,
+            )
 
 
-def _input_body() -> object:
+def _input_body(bodies: InputBodies) -> object:
     _prompt()
     with awake(sys.stdin.buffer) as source:
-        body = body_of(b"".join(iter(lambda: source.read1(CHUNK_BYTES), b"")))
+        body = bodies.read(b"".join(iter(lambda: source.read1(CHUNK_BYTES), b"")))
     if isinstance(body, str):
         return body.removesuffix("\n").removesuffix("\r")
     return body
@@ -199,16 +240,17 @@ class Tally:
             flush()
 
 
-def _send_lines(bus: Management, queue: str, fields: dict[str, object]) -> None:
+def _send_lines(bus: Management, queue: str, fields: dict[str, object], bodies: InputBodies) -> None:
     _prompt()
     tally = Tally(queue)
     try:
         with awake(sys.stdin.buffer) as source:
             for batch in lines_of(source):
                 with undisturbed():
-                    tally.add(bus.send(queue, [body_of(line) for line in batch], fields))
+                    tally.add(bus.send(queue, [bodies.read(line) for line in batch], fields))
     finally:
         tally.report()
+        bodies.report()
 
 
 def _show(result: "SendResult", delay: float | None) -> None:

@@ -1,4 +1,8 @@
-"""`unibus trace`: the path of one message, as a tree of the entities it was in, with the events in each."""
+"""`unibus trace`: the path of one message, as a tree of the entities it was in, with the events in each.
+
+Programs log the correlation id more often than the id of a message. So if no message has the id, it is looked for as
+a correlation id, and the messages with it are traced, the oldest first.
+"""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
@@ -7,8 +11,12 @@ import typer
 
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connection.management import Asked, Management
 from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
 from unibus.cli.terminal.report import ExitCode
+from unibus.counting import counted
+from unibus.errors import MessageNotFound, QueryStopped
+from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_TIME_S_DEFAULT
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -25,10 +33,17 @@ _STYLES: Final = {
     "gone": "bold red",
 }
 _TROUBLE: Final = ("dead-lettered", "not delivered", "gone")
+TRACES_MAX: Final = 20
+"""Messages with one correlation id that are shown."""
+_CORRELATED: Final = """
+    SELECT message_id FROM events WHERE correlation_id = ? AND message_id IS NOT NULL GROUP BY 1 ORDER BY min(seq)
+"""
 
 
 def trace(
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a message.", show_default=False)],
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of a message, or a correlation id.", show_default=False)
+    ],
     url: Url = DEFAULT_STORE,
 ) -> ExitCode:
     """Show what happened to a message, in every entity it passed.
@@ -38,12 +53,41 @@ def trace(
     Exit code 3 if history has no event with that id.
     """
     with managed(url) as bus:
-        found = bus.trace(message_id)
-    if is_terminal():
-        _draw(found)
-    else:
-        _write(found)
+        traces = _traces(bus, message_id)
+    for found in traces:
+        if is_terminal():
+            _draw(found)
+        else:
+            _write(found)
     return ExitCode.OK
+
+
+def _traces(bus: Management, given: str) -> "list[MessageTrace]":
+    """The trace of the message, else those of the messages with this correlation id."""
+    try:
+        return [bus.trace(given)]
+    except MessageNotFound as missing:
+        found = _correlated(bus, given)
+        if not found:
+            raise missing from None
+    traces = []
+    for each in found[:TRACES_MAX]:
+        try:
+            traces.append(bus.trace(each))
+        except MessageNotFound:
+            continue  # History was trimmed since the query.
+    which = f"the first {TRACES_MAX} messages" if len(found) > TRACES_MAX else counted(len(traces), "message")
+    typer.echo(f"no message has the id {printable(given)}; {which} with this correlation id:", err=True)
+    return traces
+
+
+def _correlated(bus: Management, given: str) -> list[str]:
+    """The ids of messages with this correlation id, one more than are shown."""
+    try:
+        rows = bus.query(Asked(_CORRELATED, [given], TRACES_MAX + 1, QUERY_TIME_S_DEFAULT, QUERY_MEMORY_MB_DEFAULT))
+    except QueryStopped:
+        return []  # A history that is too long to search: the error about the id is the answer.
+    return [str(row[0]) for row in rows]
 
 
 def _write(found: "MessageTrace") -> None:

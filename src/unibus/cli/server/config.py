@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
+from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
 from unibus.config.sources import DEFAULT, read_configuration
 
 config = typer.Typer(name="config", help="Show the settings of `unibus serve`.", no_args_is_help=True)
@@ -24,7 +24,7 @@ def show(
     found = read_configuration(file=file)
     records = found.records()
     for warning in found.warnings:
-        aside(warning)
+        typer.echo(f"note: {printable(warning)}", err=True)
     if not is_terminal():
         for record in records:
             write_json(record if origin else {name: record[name] for name in ("name", "value")})

@@ -36,6 +36,9 @@ class MessageSerializer(Protocol):
 class MsgpackSerializer:
     """Compact and fast: for stores and network protocols."""
 
+    def __repr__(self) -> str:
+        return "<MsgpackSerializer>"
+
     def serialize(self, message: Message) -> bytes:
         return encode(message)
 
@@ -46,6 +49,9 @@ class MsgpackSerializer:
 @final
 class JsonSerializer:
     """For people, and for programs that do not use unibus."""
+
+    def __repr__(self) -> str:
+        return "<JsonSerializer>"
 
     def serialize(self, message: Message) -> bytes:
         return encode_json(message)

@@ -21,6 +21,7 @@ from unibus.core.envelope.message_properties import NO_HEADERS, NO_TRACE, Header
 from unibus.core.envelope.payload import Buffer, Payload
 from unibus.core.envelope.priority import Priority, checked_priority
 from unibus.core.envelope.stamp import IdGenerator, default_id_generator, id_text
+from unibus.display import NAME_CHARS_MAX, described, quoted, shortened
 
 _Text: TypeAlias = str | None
 
@@ -217,7 +218,11 @@ class Message:
 
     def __repr__(self) -> str:
         # Never shows or decodes the body: it may be secret, huge or hostile.
-        return f"<Message {self.id} on {self.channel!r} #{self.sequence} priority {self.priority}>"
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        name = shortened(self.id, NAME_CHARS_MAX)
+        return f"{name} on {quoted(self.channel, 40)} #{self.sequence} priority {self.priority}"
 
 
 atomic(Message, "_make_id", "take", "release")

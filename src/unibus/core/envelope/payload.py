@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, final
 import msgspec
 
 from unibus.core.envelope.record_types import fields_of, has_fields
+from unibus.display import guarded
 from unibus.errors import SerializationFailed
 
 
@@ -37,7 +38,7 @@ class Serialized:
         return hash((self.format, self.data))
 
     def __repr__(self) -> str:
-        return f"Serialized({self.format.value}, {len(self.data)} bytes)"
+        return guarded(self, lambda: f"Serialized({self.format.value}, {len(self.data)} bytes)")
 
 
 # Named here because inside of Payload the name "bytes" is a constructor.
@@ -98,7 +99,7 @@ class Payload:
         return hash(self.value)
 
     def __repr__(self) -> str:
-        return f"Payload({self.kind})"
+        return guarded(self, lambda: f"Payload({self.kind})")
 
 
 def payload_kind(body: object) -> str:

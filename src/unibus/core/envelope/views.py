@@ -12,6 +12,7 @@ from mypy_extensions import mypyc_attr
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import NO_HEADERS, HeaderValue
 from unibus.core.envelope.stamp import default_id_generator, id_text
+from unibus.display import described, guarded, quoted, shortened
 
 
 @mypyc_attr(native_class=False)
@@ -67,7 +68,9 @@ class MessageMeta:
 
     def __repr__(self) -> str:
         # Names only: values may be secret.
-        return f"MessageMeta({', '.join([name for name, value in self.as_fields().items() if value])})"
+        return guarded(
+            self, lambda: f"MessageMeta({', '.join([name for name, value in self.as_fields().items() if value])})"
+        )
 
 
 def meta(message: Message) -> MessageMeta:
@@ -135,4 +138,4 @@ class BusMessage:
         return hash(self.message)
 
     def __repr__(self) -> str:
-        return f"<BusMessage {self.message.id} on {self.topic!r}>"
+        return described(self, lambda: f"{shortened(self.message.id, 40)} on {quoted(self.topic)}")

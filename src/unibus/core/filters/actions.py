@@ -35,6 +35,7 @@ from unibus.core.filters.property_lookup import (
     system_number,
 )
 from unibus.core.filters.tokens import END, KEYWORD, NAME, invalid, near
+from unibus.display import guarded
 from unibus.errors import EvaluationError, FilterInvalid, HeaderInvalid
 from unibus.limits import (
     FILTER_CHARS_MAX,
@@ -120,7 +121,7 @@ class SqlRuleAction:
         return hash((self.statements, self.mode))
 
     def __repr__(self) -> str:
-        return f"<SqlRuleAction {self.text!r:.80}>"
+        return guarded(self, lambda: f"<SqlRuleAction {self.text!r:.80}>")
 
 
 # Parsing

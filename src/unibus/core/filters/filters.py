@@ -23,6 +23,7 @@ from unibus.core.filters.parser import Parser
 from unibus.core.filters.predicates import Condition
 from unibus.core.filters.printing import printed
 from unibus.core.filters.tokens import invalid, near
+from unibus.display import guarded
 from unibus.errors import EvaluationError, FilterInvalid, HeaderInvalid
 from unibus.limits import FILTER_CHARS_MAX, FILTER_DEPTH_MAX
 
@@ -94,7 +95,7 @@ class Filter:
         return hash((self.tree, self.mode))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.text!r:.80}>"
+        return guarded(self, lambda: f"<{type(self).__name__} {self.text!r:.80}>")
 
 
 @final

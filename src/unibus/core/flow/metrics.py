@@ -16,6 +16,8 @@ from mypy_extensions import i64
 
 from unibus.core.atomic import LOCK
 from unibus.core.flow.histogram import LatencyHistogram
+from unibus.counting import counted
+from unibus.display import quoted, shortened
 from unibus.errors import (
     BusClosed,
     BusError,
@@ -62,6 +64,13 @@ COUNTERS: Final = (
 )
 
 
+_TOTALS: Final = ("published", "dispatched", "dropped", "errors")
+
+
+def _totals(counts: tuple[int, ...]) -> str:
+    return ", ".join([f"{count:,} {name}" for count, name in zip(counts, _TOTALS, strict=True)])
+
+
 class LatencySummary(NamedTuple):
     """The summary of one histogram. All zero if nothing was measured."""
 
@@ -93,6 +102,9 @@ class ChannelSnapshot(NamedTuple):
     publish_latency: LatencySummary
     dispatch_latency: LatencySummary
 
+    def __repr__(self) -> str:
+        return shortened(f"<ChannelSnapshot {quoted(self.channel)}, {_totals(self[1:5])}>")
+
 
 class MetricsSnapshot(NamedTuple):
     """All channels together, and each one. Immutable: later events do not change it."""
@@ -104,6 +116,9 @@ class MetricsSnapshot(NamedTuple):
     avg_publish_latency_us: float
     avg_dispatch_latency_us: float
     channels: tuple[ChannelSnapshot, ...]
+
+    def __repr__(self) -> str:
+        return f"<MetricsSnapshot {_totals(self[:4])}, {counted(len(self.channels), 'channel')}>"
 
     def as_dict(self) -> dict[str, int | float]:
         """The six totals, without the channels."""

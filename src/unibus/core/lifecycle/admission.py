@@ -13,7 +13,8 @@ from mypy_extensions import i64
 from unibus.core.codec.codec import decode
 from unibus.core.flow.deadletter import is_sub_queue
 from unibus.core.lifecycle.commands import Send
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity, is_reserved
+from unibus.core.lifecycle.missing import hint_for_missing, hint_for_send, meant_subscription
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC, Entity, is_reserved
 from unibus.core.lifecycle.state.state import Load, StoreState
 from unibus.counting import counted
 from unibus.errors import (
@@ -33,7 +34,7 @@ def target_of(state: StoreState, name: str) -> Entity:
     """The entity of that name. Raises EntityNotFound."""
     found = state.find(name)
     if found is None:
-        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
+        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", hint_for_missing(state, name))
     return found
 
 
@@ -45,20 +46,18 @@ def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, 
     entity = state.find(command.entity)
     if entity is None:
         if is_reserved(command.entity):
-            raise EntityNotFound(
-                f"there is no {command.entity!r}",
-                "a name with $ or Subscriptions is reserved for a part of another entity",
-            )
+            raise EntityNotFound(f"there is no {command.entity!r}", hint_for_send(command.entity))
         if not command.creates:
             raise EntityNotFound(
                 f"there is no queue or topic {command.entity!r}", "create it first, or open the bus without strict"
             )
+        _check_not_meant(state, command)
         _check_made(state, command, before)
         if command.dedup_key is not None and before is not None:
             _is_duplicate(command.entity, command.dedup_key, command.raises, False, before)
         return
     if entity.kind == DEAD_LETTERS or entity.kind == SUBSCRIPTION:
-        raise UsageError(f"messages cannot be sent to {entity.name!r} directly", "send to its queue or topic")
+        raise UsageError(f"messages cannot be sent to {entity.name!r} directly", hint_for_send(entity.name))
     # From the cheap checks to the expensive ones. None of them changes the state.
     check_message(entity, command.size)
     settings = entity.settings
@@ -97,6 +96,18 @@ def check_number(state: StoreState, kind: int, here: int) -> None:
             f"{where} has {here} {what} and may have {most}",
             f"delete some, or open the store with a higher max_{what}",
         )
+
+
+def _check_not_meant(state: StoreState, command: Send) -> None:
+    """Raise for `events/high` if `events` has a subscription `high`: a new queue of that name would get the messages,
+    and no receiver of the subscription would. A persistent channel may have such a name: only its publishers use it."""
+    if command.creates == QUEUE:
+        meant = meant_subscription(state, command.entity)
+        if meant is not None:
+            raise EntityNotFound(
+                f"there is no queue or topic {command.entity!r}, but a subscription {meant.name!r}",
+                f"{hint_for_send(meant.name)}; a queue of that name has to be created first",
+            )
 
 
 def _check_made(state: StoreState, command: Send, before: dict[str, Load] | None) -> None:

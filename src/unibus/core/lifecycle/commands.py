@@ -10,6 +10,7 @@ from unibus.core.lifecycle.state.changes import HeaderOverrides, MessageRef, Set
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.routing import Arrival
 from unibus.core.lifecycle.state.rules import Rule
+from unibus.display import described, quoted, shortened
 
 COMPLETE: Final = 1
 ABANDON: Final = 2
@@ -267,5 +268,9 @@ class SendResult:
         self.durability = ""
 
     def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
         known = ", known already" if self.duplicate else ""
-        return f"<SendResult {self.id} in {self.entity!r} #{self.sequence} at {self.durability or '?'}{known}>"
+        place = f"{quoted(self.entity, 40)} #{self.sequence}"
+        return f"{shortened(self.id, 40)} in {place} at {self.durability or '?'}{known}"

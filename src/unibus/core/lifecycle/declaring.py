@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from unibus.core.envelope.fields import plain_text
 from unibus.core.lifecycle.admission import check_number
 from unibus.core.lifecycle.commands import Declare, Drop, DropRule, SetRule
+from unibus.core.lifecycle.missing import hint_for_missing
 from unibus.core.lifecycle.sending import declare
 from unibus.core.lifecycle.state.apply import record
 from unibus.core.lifecycle.state.changes import Declared, Dropped, Settings
@@ -58,7 +59,7 @@ def check_declare(state: StoreState, command: Declare, alone: bool) -> None:
     found = state.find(command.name)
     kind = command.kind if found is None else found.kind
     if found is None and command.update:
-        raise EntityNotFound(f"there is no entity {command.name!r}", "create it first")
+        raise EntityNotFound(f"there is no entity {command.name!r}", hint_for_missing(state, command.name))
     _check_kind(command.name, kind, command.settings)
     if found is None:
         if command.kind != SUBSCRIPTION and is_reserved(command.name):
@@ -158,7 +159,8 @@ def check_rule(state: StoreState, command: SetRule | DropRule, alone: bool) -> N
 def _subscription(state: StoreState, name: str) -> Entity:
     found = state.find(name)
     if found is None or found.kind != SUBSCRIPTION:
-        raise EntityNotFound(f"there is no subscription {name!r}", "its name has the form topic/Subscriptions/name")
+        hint = hint_for_missing(state, name, "its name has the form topic/Subscriptions/name")
+        raise EntityNotFound(f"there is no subscription {name!r}", hint)
     return found
 
 
@@ -184,7 +186,7 @@ def check_drop(state: StoreState, command: Drop, alone: bool) -> None:
         raise UsageError("a transaction cannot delete entities", "do it before the transaction or after it")
     found = state.find(command.name)
     if found is None:
-        raise EntityNotFound(f"there is no entity {command.name!r}")
+        raise EntityNotFound(f"there is no entity {command.name!r}", hint_for_missing(state, command.name, ""))
     if found.kind == DEAD_LETTERS:
         raise UsageError(
             f"the dead-letter queue {found.name!r} is only deleted with its entity", "receive its messages instead"

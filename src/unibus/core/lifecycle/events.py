@@ -13,6 +13,7 @@ from unibus.core.flow.deadletter import is_sub_queue, refusal_of
 from unibus.core.lifecycle.state import changes
 from unibus.core.lifecycle.state.changes import Change, HeaderOverrides, MessageRef
 from unibus.core.lifecycle.state.entity import KIND_NAMES
+from unibus.display import described, quoted, shortened
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -37,6 +38,13 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     signature: str | None = None
     consumer: str | None = None
     attrs: dict[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        message = "" if self.message_id is None else f", message {shortened(self.message_id, 40)}"
+        return f"{self.seq} {self.kind}, {quoted(self.channel, 40)} #{self.sequence}{message}"
 
 
 _KINDS: Final[dict[type, str]] = {

@@ -33,6 +33,7 @@ from unibus.core.flow.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.lifecycle.admission import ENABLE, dedup_key, imported_entity, is_stored_in, target_of
 from unibus.core.lifecycle.commands import ImportedState, Send, SendResult
 from unibus.core.lifecycle.forwarding import Admission, ask
+from unibus.core.lifecycle.missing import hint_for_missing, hint_for_topic
 from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.state.apply import record, record_sent
 from unibus.core.lifecycle.state.changes import (
@@ -100,9 +101,7 @@ def queue_of(state: StoreState, name: str, now_ns: i64) -> Entity:
         found = dead_letters_of(state, owner, now_ns)
         state.deciding = False
     elif not found.is_queue():
-        raise UsageError(
-            f"messages cannot be received from {found.name!r}: it is a topic", "receive from one of its subscriptions"
-        )
+        raise UsageError(f"messages cannot be received from {found.name!r}: it is a topic", hint_for_topic(found))
     return found
 
 
@@ -122,7 +121,7 @@ def _owner_of_sub_queue(state: StoreState, name: str) -> Entity:
     """The queue or subscription whose dead-letter queue has this name."""
     owner = state.find(name.rpartition("/")[0]) if is_sub_queue(name) else None
     if owner is None or owner.kind == TOPIC or owner.kind == DEAD_LETTERS:
-        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
+        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", hint_for_missing(state, name))
     return owner
 
 

@@ -19,6 +19,7 @@ spellings of a name match the same subscribers.
 
 from typing import Final, final
 
+from unibus.display import guarded
 from unibus.errors import NameInvalid
 from unibus.limits import CHANNEL_NAME_BYTES_MAX
 
@@ -117,7 +118,7 @@ class Pattern:
         return hash((self._kind, self._text))
 
     def __repr__(self) -> str:
-        return f"Pattern.{self._kind}({self._text!r})"
+        return guarded(self, lambda: f"Pattern.{self._kind}({self._text!r})")
 
 
 def _check_exact(name: str) -> None:

@@ -45,6 +45,7 @@ from unibus.pipeline.connector.cursor import move_cursor
 from unibus.pipeline.connector.filters import Pushed, pushed_of, wanted_of
 from unibus.pipeline.connector.offsets import EARLIEST, LATEST, Offset, StoredOffset
 from unibus.pipeline.connector.options import ReadOptions, near, only_for_streams, read_options, write_options
+from unibus.pipeline.connector.planning import check_exists, one_line
 from unibus.pipeline.connector.reading import BODY_COLUMNS, ReadTask
 from unibus.pipeline.connector.sink import BatchWriter, StreamWriter
 from unibus.pipeline.connector.slices import HistorySlice, check_missing, slices_of
@@ -61,15 +62,18 @@ class UnibusSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
+    @one_line()
     def schema(self) -> StructType:
         return schema_of(read_options(self.options))
 
+    @one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options)
         if names := only_for_streams(options):
             raise UsageError(f"option {names[0]} is only for readStream", "leave it out")
         return (PushingReader if options.pushdown else EventReader)(options, schema)
 
+    @one_line()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = read_options(self.options)
         if options.ending:
@@ -80,9 +84,11 @@ class UnibusSource(DataSource):
             raise UsageError("option pushdown is only for read", "leave it out; the options channels and kinds work")
         return EventStreamReader(options, schema)
 
+    @one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return BatchWriter(write_options(self.options), schema, overwrite)
 
+    @one_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return StreamWriter(write_options(self.options), schema, overwrite)
 
@@ -133,6 +139,7 @@ def task_of(options: ReadOptions, schema: StructType) -> ReadTask:
 
 @contextlib.contextmanager
 def opened(options: ReadOptions) -> Iterator[list[EventSource]]:
+    check_exists(options.where)
     sources = open_sources(options.where)
     try:
         yield sources
@@ -155,6 +162,7 @@ class EventReader(DataSourceReader):
         self._options = options
         self._task = task_of(options, schema)
 
+    @one_line()
     def partitions(self) -> Sequence[InputPartition]:
         options, now_us = self._options, _now_us()
         starting = offsets.bound_of("startingOffsets", options.starting, EARLIEST, now_us)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, overload
 
 from unibus.counting import counted
+from unibus.display import HTML_ROWS_MAX, described, html_table, short_value, shortened
 from unibus.near_names import hint_for_name
 
 Value: TypeAlias = int | float | str | bytes | None
@@ -47,7 +48,7 @@ class Row:
         return hash(self._values)
 
     def __repr__(self) -> str:
-        return f"Row({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
+        return shortened(f"Row({', '.join(f'{name}={short_value(value)}' for name, value in self.as_dict().items())})")
 
 
 class Columns:
@@ -118,5 +119,14 @@ class QueryResult(Sequence[Row]):
         return self.rows[0][0] if self.rows else None
 
     def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
         more = ", truncated" if self.truncated else ""
-        return f"<QueryResult {counted(len(self.rows), 'row')} of {', '.join(self.columns)}{more}>"
+        return f"{counted(len(self.rows), 'row')}{more} of {', '.join(self.columns)}"
+
+    def _repr_html_(self) -> str:
+        shown = [row.as_tuple() for row in self.rows[:HTML_ROWS_MAX]]
+        more = ", truncated" if self.truncated else ""
+        caption = f"{counted(len(self.rows), 'row')}{more}"
+        return html_table(caption, self.columns, shown, len(self.rows) - len(shown))

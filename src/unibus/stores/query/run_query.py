@@ -8,7 +8,6 @@ QueryInvalid, and a limit that was reached is QueryStopped.
 """
 
 import asyncio
-import difflib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ import apsw
 
 from unibus.errors import BusError, QueryInvalid, QueryStopped, UsageError
 from unibus.limits import QUERY_ROWS_MAX
+from unibus.near_names import near_name
 from unibus.stores.query.formatting import instant_text
 from unibus.stores.query.functions import FUNCTIONS
 from unibus.stores.query.guard import CANCELLED, MEMORY, SIZE, TIME, Guard
@@ -29,6 +29,18 @@ from unibus.stores.query.tables import TABLES
 from unibus.stores.seam.store import Store
 
 _MISSING: Final = re.compile(r"no such (column|table|function): (\S+)")
+_QUOTES: Final = "write text in 'single quotes'"
+_WORD: Final = re.compile(r"\w+")
+_MEANT: Final = {
+    "body": "payload",
+    "data": "payload",
+    "queue": "channel",
+    "topic": "channel",
+    "entity": "channel",
+    "message_id": "id",
+    "error": "last_error",
+}
+"""Names that the rest of the library, or another broker, has for a column."""
 
 
 class Query:
@@ -103,7 +115,7 @@ class Query:
             return QueryInvalid(sandbox.denied, "SELECT from " + ", ".join(TABLES))
         if isinstance(error, (apsw.TooBigError, apsw.NoMemError)):
             return QueryStopped(f"a value or the query itself is too large: {error}", "ask for less, or in parts")
-        return QueryInvalid(str(error), hint_for(str(error)))
+        return QueryInvalid(str(error), hint_for(str(error), self._sql))
 
 
 def stopped(reason: str) -> QueryStopped:
@@ -116,24 +128,33 @@ def stopped(reason: str) -> QueryStopped:
     return QueryStopped(what, hint)
 
 
-def hint_for(text: str) -> str:
-    """A similar name that may have been meant."""
+def hint_for(text: str, sql: str) -> str:
+    """For SQLite's error about an unknown name: a similar name, or else the names that could be in its place."""
     found = _MISSING.search(text)
     if found is None:
         return ""
     kind, name = found[1], found[2].rpartition(".")[2]
-    known: dict[str, Sequence[str]] = {
-        "column": [column for columns in TABLES.values() for column in columns],
-        "table": list(TABLES),
-        "function": sorted(FUNCTIONS),
-    }
-    # Over all tables: SQLite's text does not say which table the column was looked for in.
-    near = difflib.get_close_matches(name.lower(), known[kind], 1)
-    if near:
-        return f"did you mean {near[0]}?"
     if kind == "column":
-        return "write text in 'single quotes'"
-    return "there are " + ", ".join(TABLES) if kind == "table" else ""
+        return _column_hint(name, sql)
+    names = list(TABLES) if kind == "table" else sorted(FUNCTIONS)
+    near = _did_you_mean(name, names)
+    return near or (f"the tables are {', '.join(names)}" if kind == "table" else "")
+
+
+def _column_hint(name: str, sql: str) -> str:
+    # SQLite's text does not say which table the column was looked for in: take all that the query names.
+    words = set(_WORD.findall(sql.casefold()))
+    tables = [table for table in TABLES if table in words]
+    near = _did_you_mean(name.strip('"'), [column for table in tables for column in TABLES[table]])
+    if not near and name.startswith('"'):
+        return _QUOTES
+    listed = [f"the columns of {table} are {', '.join(TABLES[table])}" for table in tables]
+    return near or "; ".join([*(listed or [f"SELECT from {', '.join(TABLES)}"]), _QUOTES])
+
+
+def _did_you_mean(name: str, known: Sequence[str]) -> str:
+    meant = near_name(name.casefold(), known, _MEANT)
+    return f"did you mean {meant}?" if meant in known else ""
 
 
 def checked_parameters(given: object) -> Parameters:

@@ -1,12 +1,16 @@
 """The record of an entity that a store returns: counts, sizes and times, copied from the live object."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from unibus.core.lifecycle.state.changes import Settings
 from unibus.core.lifecycle.state.entity import KIND_NAMES, Entity, lock_ns_of
+from unibus.counting import counted
+from unibus.display import counts_text, described, html_table, quoted
 
+_COUNTS: Final = ("active", "locked", "scheduled", "deferred", "dead")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -14,7 +18,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class EntityInfo:
     """An entity as it is now. The first four counts add up to the messages in it; `dead` are in its dead-letter queue.
 
-    The repr hides the settings: they may hold keys. `accessed_ns` is the time of the last send, receive, peek or
+    `accessed_ns` is the time of the last send, receive, peek or
     declaration; 0 if there was none since the store was opened. Another time that is 0 was never recorded.
 
     The last six count since the store was opened and are not stored: messages that arrived (sent, copied or forwarded),
@@ -24,7 +28,7 @@ class EntityInfo:
 
     name: str
     kind: str
-    settings: Settings = field(default_factory=dict, repr=False)
+    settings: Settings = field(default_factory=dict)
     active: int = 0
     locked: int = 0
     scheduled: int = 0
@@ -43,6 +47,18 @@ class EntityInfo:
     dead_lettered: int = field(default=0, compare=False)
     locks_expired: int = field(default=0, compare=False)
 
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        # Without the settings: they may hold keys.
+        counts = (self.active, self.locked, self.scheduled, self.deferred, self.dead)
+        waiting = counts_text(zip(counts, _COUNTS, strict=True), "empty")
+        return f"{self.kind} {quoted(self.name)}, {waiting}"
+
+    def _repr_html_(self) -> str:
+        return entities_html([self])
+
     @property
     def created_at(self) -> datetime | None:
         return _instant(self.created_ns)
@@ -54,6 +70,18 @@ class EntityInfo:
     @property
     def accessed_at(self) -> datetime | None:
         return _instant(self.accessed_ns)
+
+
+class EntityInfos(list[EntityInfo]):
+    """A list that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return entities_html(self)
+
+
+def entities_html(infos: Sequence[EntityInfo]) -> str:
+    rows = [(each.name, each.kind, *(getattr(each, name) for name in _COUNTS), each.size_bytes) for each in infos]
+    return html_table(counted(len(infos), "entity", "entities"), ("name", "kind", *_COUNTS, "bytes"), rows)
 
 
 def _instant(ns: int) -> datetime | None:

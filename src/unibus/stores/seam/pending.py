@@ -250,6 +250,9 @@ class Pending(Generic[T_co]):
         outcome = self.outcome
         return None if outcome is None or outcome.failure is None else outcome.failure()
 
+    def __repr__(self) -> str:
+        return f"<Pending, {'done' if self.done else 'not stored yet'}: await it for the result>"
+
     def map(self, view: "Callable[[T_co], U]") -> "Pending[U]":
         """The same Pending, whose result is passed through `view`. Replaces an earlier `view`."""
         self._view = cast("Callable[[object], object]", view)

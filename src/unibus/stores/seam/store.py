@@ -19,6 +19,8 @@ import msgspec
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Command, Declare
 from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.counting import counted
+from unibus.display import described, without_secrets
 from unibus.stores.seam.catalog import Catalog
 from unibus.stores.seam.commit_placement import CommitPlacement
 from unibus.stores.seam.durability import Durability
@@ -70,6 +72,14 @@ class StoreHealth:
     oldest_seq: int = 0
     warning: str = ""
     """Why it works with restrictions: the disk is full."""
+
+    def __repr__(self) -> str:
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        state = "ok" if self.ok else f"failed ({self.problem})"
+        limit = f", {self.warning}" if self.warning else ""
+        return f"{without_secrets(self.url)} at {self.durability}, {state}{limit}, {counted(self.messages, 'message')}"
 
 
 class Store(Protocol):

@@ -15,7 +15,7 @@ from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import QueryInvalid
 from unibus.stores.query import query
 from unibus.stores.query.table_source import LOOKUPS_MAX, PAGE_BODIES, PAGE_EVENTS
-from unibus.stores.query.tables import DEAD_LETTERS, EVENTS, MESSAGES, OUTGOING
+from unibus.stores.query.tables import DEAD_LETTERS, EVENTS, MESSAGES, OUTGOING, TABLES
 from unibus.stores.seam.store import Store
 
 
@@ -502,3 +502,32 @@ def test_a_near_miss_is_told(sql: str, hint: str, bus: SyncMessageBus) -> None:
     with pytest.raises(QueryInvalid) as caught:
         bus.query_messages(sql)
     assert caught.value.hint == f"did you mean {hint}?"
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("SELECT body FROM messages", "did you mean payload?"),
+        ('SELECT "chanel" FROM messages', "did you mean channel?"),
+        ('SELECT id FROM messages WHERE status = "dead"', "write text in 'single quotes'"),
+        ("SELECT 1 FROM xyzzy", "the tables are messages, dead_letters, events, outgoing"),
+        ("SELECT foo", "SELECT from messages, dead_letters, events, outgoing; write text in 'single quotes'"),
+        (
+            "SELECT foo FROM OUTGOING",
+            "the columns of outgoing are id, message_id, target_domain, attempts, next_retry, max_retries, status; "
+            "write text in 'single quotes'",
+        ),
+    ],
+)
+def test_an_unknown_name_lists_the_known_ones(sql: str, hint: str, bus: SyncMessageBus) -> None:
+    with pytest.raises(QueryInvalid) as caught:
+        bus.query_messages(sql)
+    assert caught.value.hint == hint
+
+
+def test_an_unknown_column_lists_those_of_each_table_of_the_query(bus: SyncMessageBus) -> None:
+    with pytest.raises(QueryInvalid) as caught:
+        bus.query_messages("SELECT m.foo FROM messages m JOIN dead_letters d ON d.id = m.id")
+    for table in ("messages", "dead_letters"):
+        assert f"the columns of {table} are {', '.join(TABLES[table])}" in caught.value.hint
+    assert "the columns of events" not in caught.value.hint

@@ -24,6 +24,7 @@ from unibus.core.envelope.message_properties import HeaderValue
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.expressions import Draw
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
+from unibus.display import described, quoted
 from unibus.errors import BusError, ConfigInvalid, NameInvalid
 from unibus.limits import RULE_NAME_CHARS_MAX, RULES_PER_SUBSCRIPTION_MAX
 
@@ -68,8 +69,11 @@ class Rule:
         return hash((self.name, self.condition))
 
     def __repr__(self) -> str:
-        does = "" if self.action is None else f", {self.action.text!r:.60}"
-        return f"<Rule {self.name!r}: {self.condition.text!r:.60}{does}>"
+        return described(self, self._describe)
+
+    def _describe(self) -> str:
+        does = "" if self.action is None else f", {quoted(self.action.text, 40)}"
+        return f"{self.name!r}: {quoted(self.condition.text, 40)}{does}"
 
 
 def checked_rule_name(name: object) -> str:

@@ -1,0 +1,117 @@
+"""Names of entities that newcomers write: the error names what was meant, and nothing is created."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.errors import BusError, EntityNotFound, UsageError
+
+Call = Callable[[SyncMessageBus], object]
+
+
+@pytest.fixture
+def bus() -> Iterator[SyncMessageBus]:
+    with SyncMessageBus() as opened:
+        opened.create_topic("events")
+        opened.create_subscription("events", "high")
+        opened.create_subscription("events", "low")
+        opened.create_topic("empty")
+        opened.create_queue("orders")
+        yield opened
+
+
+WRITE = "write 'events/Subscriptions/high': it is a subscription of a topic"
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda bus: bus.receive_batch("events/high", timeout=0), WRITE),
+        (lambda bus: next(bus.receive("Events/HIGH", timeout=0)), WRITE),
+        (lambda bus: bus.peek("events/high"), WRITE),
+        (lambda bus: bus.update_entity("events/high", lock_duration=5), WRITE),
+        (lambda bus: bus.delete_entity("events/high"), WRITE),
+        (lambda bus: bus.accept_session("events/high", timeout=0), WRITE),
+        (
+            lambda bus: bus.receive_batch("events/Subscriptions/hihg", timeout=0),
+            "did you mean 'events/Subscriptions/high'?",
+        ),
+        (
+            lambda bus: bus.receive_batch("events/Subscriptions/other", timeout=0),
+            "the subscriptions of 'events' are 'high', 'low'",
+        ),
+        (
+            lambda bus: bus.receive_batch("empty/Subscriptions/x", timeout=0),
+            "the topic 'empty' has no subscription: create it first",
+        ),
+        (
+            lambda bus: bus.receive_batch("a/b", timeout=0),
+            "create it first: create_queue or create_subscription",
+        ),
+        (
+            lambda bus: bus.send("events/Subscriptions/hihg", 1),
+            "send to the topic 'events': each of its subscriptions gets a copy that its rules match",
+        ),
+    ],
+)
+def test_a_missing_entity_names_what_was_meant(bus: SyncMessageBus, call: Call, hint: str) -> None:
+    before = [info.name for info in bus.entities()]
+    with pytest.raises(EntityNotFound) as error:
+        call(bus)
+    assert error.value.hint == hint
+    assert [info.name for info in bus.entities()] == before
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda bus: bus.receive_batch("events", timeout=0),
+            "messages cannot be received from 'events': it is a topic (receive from one of its subscriptions: "
+            "'events/Subscriptions/high', 'events/Subscriptions/low')",
+        ),
+        (
+            lambda bus: bus.receive_batch("empty", timeout=0),
+            "messages cannot be received from 'empty': it is a topic (it has no subscription: "
+            "create_subscription('empty', …) creates one)",
+        ),
+        (
+            lambda bus: bus.send("events/Subscriptions/high", 1),
+            "messages cannot be sent to 'events/Subscriptions/high' directly (send to the topic 'events': each of its "
+            "subscriptions gets a copy that its rules match)",
+        ),
+    ],
+)
+def test_the_wrong_entity_names_the_right_one(bus: SyncMessageBus, call: Call, text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        call(bus)
+    assert str(error.value) == text
+
+
+def test_a_topic_with_many_subscriptions_names_a_few(bus: SyncMessageBus) -> None:
+    for number in range(7):
+        bus.create_subscription("empty", f"s{number}")
+    with pytest.raises(UsageError, match="'empty/Subscriptions/s4' and 2 more"):
+        bus.receive_batch("empty", timeout=0)
+
+
+def test_a_send_does_not_create_a_queue_beside_a_subscription(bus: SyncMessageBus) -> None:
+    def refused(call: Call) -> BusError:
+        with pytest.raises(EntityNotFound) as error:
+            call(bus)
+        return error.value
+
+    text = (
+        "there is no queue or topic 'events/high', but a subscription 'events/Subscriptions/high' (send to the topic "
+        "'events': each of its subscriptions gets a copy that its rules match; a queue of that name has to be created "
+        "first)"
+    )
+    assert str(refused(lambda bus: bus.send("events/high", 1))) == text
+    assert str(refused(lambda bus: bus.send_many("events/high", [1, 2]))) == text
+    bus.send("events/other", 1)  # No subscription has that name.
+    bus.create_queue("events/high")
+    bus.send("events/high", 1)
+    [message] = bus.receive_batch("events/high", timeout=0, mode="receive_and_delete")
+    bus.receive_batch("events/other", timeout=0, mode="receive_and_delete")
+    assert message.body == 1
