@@ -320,8 +320,8 @@ class BusOperations:
     ) -> Subscription:
         if not callable(callback):
             raise HandlerInvalid(
-                f"subscribe(channel, module, callback) got {callback!r:.80} as callback, which is not callable",
-                "pass the handler as the third argument, or use subscribe(channel, handler)",
+                f"the handler for {channel!r} must be a function, got {module!r:.80}",
+                "pass the function itself: subscribe(channel, handler), or subscribe(channel, module, handler)",
             )
         self._only_in_memory("subscribe a module")
         delay_s = RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay

@@ -103,10 +103,14 @@ def _shape(handler: Callable[..., object], in_memory: bool) -> tuple[int, Callab
     needed = [parameter for parameter in positional if parameter.default is inspect.Parameter.empty]
     open_ended = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
     missing = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    if len(needed) > 2 or missing:
-        name = handler_name(handler)
+    if missing:
         raise HandlerInvalid(
-            f"handler {name} requires {len(needed) + len(missing)} arguments, the bus passes at most two",
+            f"handler {handler_name(handler)} requires {missing[0]!r} as a keyword, which the bus does not pass",
+            "give it a default, or bind it: functools.partial(handler, name=value)",
+        )
+    if len(needed) > 2:
+        raise HandlerInvalid(
+            f"handler {handler_name(handler)} requires {len(needed)} arguments, the bus passes at most two",
             "declare it as handler(message), handler(body: SomeType) or handler(body, message)",
         )
     wanted = positional[: max(len(needed), 1)]

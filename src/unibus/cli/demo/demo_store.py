@@ -1,6 +1,8 @@
 """The store of the demo: a real SQLite file in a folder that stays, so that other commands can read it afterwards."""
 
 import shlex
+import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -49,10 +51,12 @@ class DemoStore:
 
     def commands(self, message_id: str) -> list[str]:
         """Commands that show more of it, complete for a shell."""
+        # Also where the command is not on the PATH, as after `make demo`.
+        program = "unibus" if shutil.which("unibus") else f"{shlex.quote(sys.executable)} -m unibus"
         option = f"--url {shlex.quote(str(self.path))}"
         sql = "SELECT channel, kind, count(*) AS n FROM events GROUP BY 1, 2"
-        traced = [f"unibus trace {option} {shlex.quote(message_id)}"] if message_id else []
-        return [*traced, f"unibus dlq ls {option}", f"unibus query {option} {shlex.quote(sql)}"]
+        traced = [f"{program} trace {option} {shlex.quote(message_id)}"] if message_id else []
+        return [*traced, f"{program} dlq ls {option}", f"{program} query {option} {shlex.quote(sql)}"]
 
 
 def _checked(folder: Path) -> Path:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from unibus.bus.build_kind import BUILD
+from unibus.counting import counted
 
 if TYPE_CHECKING:
     from unibus.bus.api.broker import HealthStatus
@@ -53,5 +54,6 @@ def reasons_of(health: "HealthStatus", stalled: int) -> list[str]:
     """Why the server is not healthy, as texts for humans."""
     found = [health.problem] if health.problem else []
     if stalled:
-        found.append(f"{stalled} queues have a backlog and no consumer any more")
+        have = "has" if stalled == 1 else "have"
+        found.append(f"{counted(stalled, 'queue')} {have} a backlog and no consumer any more")
     return found
