@@ -497,6 +497,7 @@ SCENARIOS: Final = (
     Scenario("trace", ("MessageBus.trace_message",), lambda bus, _: bus.trace_message("x"), one_message, reads=True),
     Scenario("replay", ("MessageBus.replay",), lambda bus, _: all_of(bus.replay("t")), topic, reads=True),
     Scenario("prune", ("MessageBus.prune_before",), lambda bus, _: bus.prune_before(9, "t"), topic, EITHER),
+    Scenario("purge", ("MessageBus.purge",), lambda bus, _: bus.purge("q"), one_message, EITHER),
     Scenario(
         "delete message",
         ("MessageBus.delete_message",),

@@ -40,6 +40,7 @@ ARGUMENTS: dict[str, tuple[object, ...]] = {
     "peek": ("q",),
     "pop": ("news",),
     "prune_before": (NOW,),
+    "purge": ("q",),
     "publish": ("news", 1),
     "publish_from_sync": ("news", 1),
     "publish_json": ("news", 1),
