@@ -134,7 +134,7 @@ def test_a_ctrl_c_before_there_is_a_session(
 
 def test_a_python_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python")
-    with pytest.raises(UsageError, match="PYSPARK_PYTHON is '/nowhere/python'"):
+    with pytest.raises(UsageError, match=r"'/nowhere/python', which is not a program .*PYSPARK_PYTHON"):
         open_session("local[1]")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     session._check_python("local[1]")

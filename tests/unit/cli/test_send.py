@@ -238,8 +238,8 @@ def test_a_body_may_be_typed(shell: Any, terminal: Any) -> None:
 
 BROKEN = '{"id":1'
 AS_TEXT = (
-    "stored as text, because it is not JSON: Input data was truncated (--json refuses such a body, --text sends text "
-    "without this note)\n"
+    "stored as text, because it is not JSON: Input data was truncated (--as-json refuses such a body, --as-text sends "
+    "text without this note)\n"
 )
 
 
@@ -254,29 +254,29 @@ def test_lines_have_one_note(shell: Any) -> None:
     assert (result.exit_code, result.stderr) == (0, f"note: 2 of 4 bodies were {AS_TEXT}")
 
 
-@pytest.mark.parametrize("arguments", [["hello"], ["007"], [BROKEN, "--text"], ['{"id": 1}', "--json"]])
+@pytest.mark.parametrize("arguments", [["hello"], ["007"], [BROKEN, "--as-text"], ['{"id": 1}', "--as-json"]])
 def test_what_was_meant_has_no_note(arguments: list[str], shell: Any) -> None:
     assert shell("send", "orders", *arguments).stderr == ""
 
 
 def test_text_stays_text(shell: Any) -> None:
-    shell.records("send", "orders", "12", "--text")
+    shell.records("send", "orders", "12", "--as-text")
     assert [each["body"] for each in shell.records("peek", "orders")] == ["12"]
 
 
 def test_json_refuses_what_is_none_and_stores_nothing(shell: Any) -> None:
-    result = shell("send", "orders", BROKEN, "--json")
+    result = shell("send", "orders", BROKEN, "--as-json")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         "error: the body is not JSON: Input data was truncated\n"
-        "hint: correct it, or leave --json out to send it as text\n"
+        "hint: correct it, or leave --as-json out to send it as text\n"
     )
     assert not (shell.folder / "unibus.db").exists()
-    assert shell("send", "orders", "x", "--json", "--text").exit_code == 2
+    assert shell("send", "orders", "x", "--as-json", "--as-text").exit_code == 2
 
 
 def test_json_names_the_line_that_is_none(shell: Any) -> None:
-    result = shell("send", "orders", "--lines", "--json", input='1\n\n{"a":\n2\n')
+    result = shell("send", "orders", "--lines", "--as-json", input='1\n\n{"a":\n2\n')
     assert result.exit_code == 2
     assert result.stderr.startswith("error: body 2 is not JSON")
     assert json.loads(result.stdout)["sent"] == 0  # The batch with that line was not sent.

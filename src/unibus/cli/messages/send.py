@@ -41,8 +41,8 @@ class SendOptions:
         str, typer.Argument(metavar="BODY", help="JSON if it is valid JSON, else text; - reads standard input.")
     ] = STDIN
     lines: Annotated[bool, typer.Option("--lines", help="One message per line of the input.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Refuse a body that is not JSON.")] = False
-    as_text: Annotated[bool, typer.Option("--text", help="Send text as it is, also if it is JSON.")] = False
+    as_json: Annotated[bool, typer.Option("--as-json", help="Refuse a body that is not JSON.")] = False
+    as_text: Annotated[bool, typer.Option("--as-text", help="Send text as it is, also if it is JSON.")] = False
     priority: Annotated[int | None, typer.Option(metavar="N", help="0 to 255; lower is more urgent.")] = None
     session: Annotated[str | None, typer.Option(metavar="ID", help="The session of the message.")] = None
     dedup_key: Annotated[str | None, typer.Option(metavar="KEY", help="Store it only if the key is new.")] = None
@@ -86,7 +86,7 @@ def _send(options: SendOptions, fields: dict[str, object]) -> None:
 
 def _check(options: SendOptions) -> None:
     if options.as_json and options.as_text:
-        raise UsageError("--json and --text exclude each other", "use one of them")
+        raise UsageError("--as-json and --as-text exclude each other", "use one of them")
     if options.lines and options.body != STDIN:
         raise UsageError("--lines reads standard input, but BODY is given, too", "use one of them")
     if options.lines and options.dedup_key is not None:
@@ -154,7 +154,7 @@ class InputBodies:
         why = str(error).removeprefix("JSON is malformed: ")
         if self._only_json:
             where = "the body" if self._read == 1 else f"body {self._read}"
-            raise UsageError(f"{where} is not JSON: {why}", "correct it, or leave --json out to send it as text")
+            raise UsageError(f"{where} is not JSON: {why}", "correct it, or leave --as-json out to send it as text")
         if data.lstrip()[:1] in (b"{", b"["):
             self._suspect += 1
             self._why = self._why or why
@@ -166,7 +166,7 @@ class InputBodies:
             what = "the body was" if self._read == 1 else some
             typer.echo(
                 f"note: {what} stored as text, because it is not JSON: {printable(self._why)} "
-                "(--json refuses such a body, --text sends text without this note)",
+                "(--as-json refuses such a body, --as-text sends text without this note)",
                 err=True,
             )
 
