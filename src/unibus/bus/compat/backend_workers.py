@@ -7,7 +7,6 @@ the backend is logged, counted and retried (backend_settling.py).
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Generator
 from typing import Final, cast
 
@@ -35,8 +34,9 @@ from unibus.core.flow.deadletter import (
 from unibus.core.flow.retry import RetryPolicy
 from unibus.core.topics.pattern import EXACT
 from unibus.errors import BusError, ConfigInvalid, LoopMismatch, PayloadMismatch
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 READ_AGAIN_S: Final = 1.0
 """The pause of a worker after `get` of the backend failed."""

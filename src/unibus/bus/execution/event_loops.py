@@ -320,19 +320,21 @@ class LoopExecutor(HandlerExecutor):
 
     def _failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         """Settle the message of a handler that raised. Raises again what has to end the slot."""
-        if isinstance(error, GeneratorExit):
+        # By the type, here and below: `isinstance` may call a method of the exception, which may raise.
+        kind = type(error)
+        if issubclass(kind, GeneratorExit):
             # The loop was closed while the handler ran (`abandon`): requeue, it has neither returned nor failed.
             consumer.group.restore(message)
             raise error
         task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        if issubclass(kind, asyncio.CancelledError) and task is not None and task.cancelling():
             # The slot itself is being cancelled, the handler has not failed: requeue the message, it must not be lost.
             consumer.group.restore(message)
             raise error
         # Also for SystemExit and KeyboardInterrupt: the message becomes a retry or is dead-lettered before the slot
         # ends.
         self._outcomes.failed(consumer, message, error)
-        if not isinstance(error, (Exception, asyncio.CancelledError)):
+        if not issubclass(kind, (Exception, asyncio.CancelledError)):
             # On a loop of the user the exception ends the loop, as it does in any other task. The bus's own loop serves
             # other handlers, and no caller would see the exception: it is logged.
             if not self._owned:
