@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bus.probes import GUARD_S
-from unibus import InMemoryQueueBackend, MessageBus
+from unibus import InMemoryQueueBackend, Message, MessageBus
 from unibus.bus.error_texts import CHAINED_MAX, TEXT_CHARS_MAX, described, related, trace_text, traceback_of
 from unibus.bus.execution.failure_log import FailedDelivery, FailureLog, one_line
 from unibus.safe_log import SafeLogger
@@ -168,6 +168,66 @@ def test_an_exception_with_hostile_methods_is_a_failure_like_others(
 ) -> None:
     with bus_of(place, folder) as bus:
         check_retried_and_dead_lettered(bus, HOSTILE[kind], is_async)
+
+
+class Own(BaseException):
+    """Neither an Exception nor one of Python's own."""
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", [GeneratorExit, KeyboardInterrupt, SystemExit, Own])
+def test_what_is_no_exception_is_a_failure_like_others(
+    kind: type[BaseException], place: str, is_async: bool, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with bus_of(place, folder) as bus:
+        check_retried_and_dead_lettered(bus, kind, is_async)
+    is_plain = is_async and kind is GeneratorExit
+    reported = [each for each in caplog.records if "the thread continues" in each.getMessage()]
+    assert len(reported) == (0 if is_plain else 2)
+
+
+async def test_generator_exit_of_a_backend_handler_is_a_failure() -> None:
+    backend = InMemoryQueueBackend()
+    async with MessageBus(backend) as bus:
+
+        async def leave(body: int) -> None:
+            raise GeneratorExit
+
+        bus.subscribe("c", leave, group="g", retry_attempts=1, retry_delay=0)
+        await bus.publish("c", 7)
+        dead = await asyncio.wait_for(backend.get("c/$DeadLetterQueue"), GUARD_S)
+    assert dead.message.body == 7
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_handler_whose_loop_is_closed_has_not_failed(place: str, folder: Path) -> None:
+    handled: list[Message] = []
+    bus = MessageBus() if place == "memory" else MessageBus(f"{place}:///{folder}/store.db")
+
+    async def begin() -> None:
+        started = asyncio.Event()
+
+        async def wait(message: Message) -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+        bus.subscribe("c", wait, group="g", retry_attempts=0)
+        await bus.publish("c", 1)
+        await asyncio.wait_for(started.wait(), GUARD_S)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    loop.close()
+
+    async def end() -> None:
+        async with bus:
+            bus.subscribe("c", handled.append, group="g")
+            assert await bus.drain(GUARD_S)
+            assert [each.body for each in handled] == [1]
+            assert list(bus.dead_letters("c")) == []
+
+    asyncio.run(end())
 
 
 def test_the_work_for_a_long_chain_and_a_long_text_is_bounded() -> None:

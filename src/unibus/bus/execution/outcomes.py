@@ -129,6 +129,8 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         # Runs in the thread or task of the handler, while its slot still counts as running: drain() cannot see the bus
         # as idle before the message is a retry or is dead-lettered. An inline handler has no slot, but its publisher
         # waits for it.
+        if consumer.settles and not issubclass(type(error), Exception):
+            return  # Abandoned or dead-lettered in its store: a retry in memory would be a second delivery.
         metrics = self.metrics_of(message.channel)
         metrics.count("errors")
         # A retry cannot help: the body will never have the handler's type.

@@ -340,11 +340,17 @@ class SubscriptionPump:
         self._settle(claimed, message, _command(COMPLETE, claimed))
         return True
 
-    def failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
-        """The handler raised: abandon the message with the delay of its retry, or dead-letter it."""
+    def failed(
+        self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException, is_raised: bool = False
+    ) -> None:
+        """The handler raised: abandon the message with the delay of its retry, or dead-letter it.
+
+        `is_raised`: the slot gets the exception, too, and so does not count the message as dispatched.
+        """
         metrics = self.group.metrics or ChannelMetrics()
         metrics.count("errors")
-        _uncount(metrics)
+        if not is_raised:
+            _uncount(metrics)
         unfit = issubclass(type(error), PayloadMismatch)
         if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")

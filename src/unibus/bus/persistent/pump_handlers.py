@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from unibus.bus.execution.event_loops import ends_slot, is_closed_from_outside
 from unibus.bus.execution.outcomes import UNANSWERED
 from unibus.bus.persistent.pump import SubscriptionPump
 from unibus.bus.pubsub.delivery import call
@@ -32,10 +33,13 @@ def _sync_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message]
             return UNANSWERED
         try:
             result = call(inner, message)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            # Not KeyboardInterrupt: it has to end the program. The message stays locked, and is redelivered when the
-            # lock expires.
-            pump.failed(inner, claimed, message, error)
+        except BaseException as error:
+            # Whatever it is: a message that is not settled here would stay locked for as long as the process lives. The
+            # slot gets what is no Exception, as from a handler in memory.
+            is_raised = not issubclass(type(error), Exception)
+            pump.failed(inner, claimed, message, error, is_raised)
+            if is_raised:
+                raise
             return UNANSWERED
         return pump.returned(claimed, message, result)
 
@@ -70,8 +74,14 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
                 message.expires_ns = 0
                 raise  # The slot ends and requeues the message; its lock is still held.
             return UNANSWERED
-        except (Exception, SystemExit) as error:
-            pump.failed(inner, claimed, message, error)
+        except BaseException as error:
+            if is_closed_from_outside(task, error):
+                # The loop was closed. As for a cancelled slot, which requeues the message; its lock is still held.
+                message.expires_ns = 0
+                raise
+            pump.failed(inner, claimed, message, error, ends_slot(error))
+            if ends_slot(error):
+                raise
             return UNANSWERED
         finally:
             # Before `returned`: from here on a lost lock must not cancel the task, which will run the next message.
