@@ -35,10 +35,9 @@ def _sync_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message]
             result = call(inner, message)
         except BaseException as error:
             # Whatever it is: a message that is not settled here would stay locked for as long as the process lives. The
-            # slot gets what is no Exception, as from a handler in memory.
-            is_raised = not issubclass(type(error), Exception)
-            pump.failed(inner, claimed, message, error, is_raised)
-            if is_raised:
+            # slot gets some of them, as from a handler in memory.
+            pump.failed(inner, claimed, message, error, _is_raised(error))
+            if _is_raised(error):
                 raise
             return UNANSWERED
         return pump.returned(claimed, message, result)
@@ -79,8 +78,8 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
                 # The loop was closed. As for a cancelled slot, which requeues the message; its lock is still held.
                 message.expires_ns = 0
                 raise
-            pump.failed(inner, claimed, message, error, ends_slot(error))
-            if ends_slot(error):
+            pump.failed(inner, claimed, message, error, _is_raised(error))
+            if _is_raised(error):
                 raise
             return UNANSWERED
         finally:
@@ -89,3 +88,9 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
         return pump.returned(claimed, message, result)
 
     return handle
+
+
+def _is_raised(error: BaseException) -> bool:
+    """Whether the slot gets the exception after the message is settled. SystemExit is a failure only: a message that is
+    redelivered, also after a restart, would end the program again and again."""
+    return ends_slot(error) and not issubclass(type(error), SystemExit)
