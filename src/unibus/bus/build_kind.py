@@ -4,13 +4,13 @@ A build that cannot compile installs the same package as plain Python, and pip s
 package reports it at run time. A checkout (an editable install) is plain on purpose, and that is no problem.
 """
 
-import logging
 from pathlib import Path
 from typing import Final
 
 from unibus.core.atomic import COMPILED
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 BUILD: Final = "compiled" if COMPILED else "plain"
 _HINT: Final = "install it again with `pip install -v`, which shows why it was not compiled"

@@ -3,11 +3,11 @@
 Used where messages are in memory (channels and backends). A store dead-letters by a change of its own state instead.
 """
 
-import traceback
-
+from unibus.bus.error_texts import error_text, trace_text, traceback_of
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import MessageProperties
 from unibus.core.flow.deadletter import dead_letter_headers, without_record
+from unibus.safe_log import type_name
 
 
 def dead_letter(
@@ -21,8 +21,8 @@ def dead_letter(
     properties = MessageProperties() if message.properties is None else message.properties.copy()
     # A handler of the dead-letter channel must not answer the requester of the original message.
     properties.reply_to = None
-    kind = "" if error is None else type(error).__name__
-    trace = "" if error is None else "".join(traceback.format_exception(error))
+    kind = "" if error is None else type_name(error)
+    trace = "" if error is None else trace_text(error, traceback_of(error))
     record = dead_letter_headers(
         reason, error_text(error), kind, message.delivery_count, message.channel, group, now_ns, trace
     )
@@ -30,17 +30,3 @@ def dead_letter(
     properties.headers = {**without_record(message.headers), **record}
     copy.properties = properties
     return copy
-
-
-def error_text(error: BaseException | None) -> str:
-    if error is None:
-        return ""
-    try:
-        return str(error)
-    except Exception as broken:
-        # An exception whose __str__ raises must not cost us the message.
-        return f"(no text: {type(broken).__name__})"
-
-
-def described(error: BaseException | None) -> str:
-    return "nothing was raised" if error is None else f"{type(error).__name__}: {error_text(error)}"

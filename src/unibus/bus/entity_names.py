@@ -4,7 +4,6 @@ The rules apply to entities that are created explicitly, through `bus.entities`,
 parts of URLs. An entity that is created by the first send to it needs only a printable name (names.py).
 """
 
-import logging
 import re
 from typing import Final
 
@@ -12,8 +11,9 @@ from unibus.core.envelope.exact_text import exact_text
 from unibus.core.lifecycle.state.entity import is_reserved
 from unibus.errors import NameInvalid
 from unibus.limits import ENTITY_PATH_CHARS_MAX, SUBSCRIPTION_NAME_CHARS_MAX
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 RESERVED_FIRST: Final = frozenset(
     {

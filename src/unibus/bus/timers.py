@@ -4,16 +4,16 @@ A virtual clock (unibus.testing) has timers of its own, which run when the test 
 """
 
 import heapq
-import logging
 import threading
 import weakref
 from collections.abc import Callable
 
 from unibus.clock import Clock, Timers
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.forked import on_fork, renew
 from unibus.threads import DaemonThread
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 __all__ = ["ThreadTimers", "Timers"]
 

@@ -4,7 +4,6 @@ What a scheme is and how its journal is made is in the table of stores/schemes.p
 journal is opened, so a mistake in them creates no file.
 """
 
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.errors import BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
 from unibus.limits import HISTORY_AGE_S_DEFAULT, MEMORY_BUDGET_MB_DEFAULT, RESERVE_MB_DEFAULT
 from unibus.near_names import hint_for_name
+from unibus.safe_log import SafeLogger
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.engine.snapshot import EVERY_CHANGES
 from unibus.stores.engine.snapshot_limits import limits_for
@@ -33,7 +33,7 @@ from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.journal import Journal
 from unibus.stores.seam.store import Store
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 _MOST: Final = {"max_queues": QUEUE, "max_topics": TOPIC, "max_subscriptions": SUBSCRIPTION}
 _OPTIONS: Final = (

@@ -6,7 +6,6 @@ Parameters from users are typed `object` where compiled code would otherwise rai
 raise a named error with a hint.
 """
 
-import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Unpack, cast, overload
@@ -52,8 +51,9 @@ from unibus.errors import (
     UsageError,
 )
 from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 Handler = Callable[..., object]
 

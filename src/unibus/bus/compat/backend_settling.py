@@ -11,15 +11,15 @@ another queue.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from unibus.bus.compat.backends import MessageBackend
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.views import BusMessage
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 TRIES: Final = 6
 AGAIN_S: Final = 0.05

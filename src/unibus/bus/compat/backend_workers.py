@@ -7,13 +7,13 @@ the backend is logged, counted and retried (backend_settling.py).
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Generator
 from typing import Final, cast
 
 from unibus.bus.compat.backend_settling import BackendCounts, BackendSettling, ends_program, is_cancelled
 from unibus.bus.compat.backends import MessageBackend
 from unibus.bus.dead_letter_copy import dead_letter
+from unibus.bus.execution.event_loops import is_closed_from_outside
 from unibus.bus.execution.failure_log import FailureLog
 from unibus.bus.execution.handlers import plan_for
 from unibus.bus.execution.outcomes import failed_delivery
@@ -35,8 +35,9 @@ from unibus.core.flow.deadletter import (
 from unibus.core.flow.retry import RetryPolicy
 from unibus.core.topics.pattern import EXACT
 from unibus.errors import BusError, ConfigInvalid, LoopMismatch, PayloadMismatch
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 READ_AGAIN_S: Final = 1.0
 """The pause of a worker after `get` of the backend failed."""
@@ -211,10 +212,12 @@ class BackendWorkers:
 
     async def _handle(self, consumer: Consumer, view: BusMessage, work: Work, counts: BackendCounts) -> bool:
         """Call the handler. False if the message must not be acknowledged: it was neither handled nor stored again."""
+        task = asyncio.current_task()
         try:
             await work(consumer, view.message)
         except BaseException as error:
-            if ends_program(error):
+            is_own = isinstance(error, GeneratorExit) and not is_closed_from_outside(task, error)
+            if not is_own and ends_program(error):
                 raise
             counts.errors += 1
             return await self._retry_or_dead_letter(consumer, view, error, counts)

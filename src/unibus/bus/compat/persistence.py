@@ -7,7 +7,6 @@ It wraps an ordinary store. A message that is persisted directly is kept by its 
 while there is no subscriber. Persisting a message with the same id again replaces the first one.
 """
 
-import logging
 from typing import Final
 
 from unibus.bus.history import archive
@@ -22,10 +21,11 @@ from unibus.core.lifecycle.envelope import send_of
 from unibus.core.lifecycle.state.changes import Settings
 from unibus.core.lifecycle.state.entity import KIND_NAMES, TOPIC
 from unibus.display import described, without_secrets
+from unibus.safe_log import SafeLogger
 from unibus.stores.opening import open_store
 from unibus.stores.seam.store import Store
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 _KEEPS: Final[Settings] = {"keeps": True}
 

@@ -266,7 +266,7 @@ class LoopExecutor(HandlerExecutor):
                     if result is not None or wants_reply(message):
                         self._outcomes.answered(consumer, message, result)
                 except BaseException as error:
-                    self._failed(consumer, message, error)
+                    self._failed(slot, message, error)
                 else:
                     group.acked(self._delivery.metrics_of(consumer, message))
                 # Handlers that never suspend would keep the loop for as long as messages come. The quantum lets other
@@ -318,21 +318,23 @@ class LoopExecutor(HandlerExecutor):
             self._check_runnable(consumer)
             self._outcomes.on_idle(group)
 
-    def _failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
+    def _failed(self, slot: Slot, message: Message, error: BaseException) -> None:
         """Settle the message of a handler that raised. Raises again what has to end the slot."""
-        if isinstance(error, GeneratorExit):
+        consumer = slot.consumer
+        if is_closed_from_outside(slot.task, error):
             # The loop was closed while the handler ran (`abandon`): requeue, it has neither returned nor failed.
             consumer.group.restore(message)
             raise error
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        # By the type, here and below: `isinstance` may call a method of the exception, which may raise.
+        kind = type(error)
+        if issubclass(kind, asyncio.CancelledError) and slot.task is not None and slot.task.cancelling():
             # The slot itself is being cancelled, the handler has not failed: requeue the message, it must not be lost.
             consumer.group.restore(message)
             raise error
         # Also for SystemExit and KeyboardInterrupt: the message becomes a retry or is dead-lettered before the slot
         # ends.
         self._outcomes.failed(consumer, message, error)
-        if not isinstance(error, (Exception, asyncio.CancelledError)):
+        if ends_slot(error):
             # On a loop of the user the exception ends the loop, as it does in any other task. The bus's own loop serves
             # other handlers, and no caller would see the exception: it is logged.
             if not self._owned:
@@ -340,10 +342,24 @@ class LoopExecutor(HandlerExecutor):
             self._report(error)
 
 
+def is_closed_from_outside(task: object, error: BaseException) -> bool:
+    """Whether the coroutine of a task is being closed. GeneratorExit of a handler is a failure: its task runs."""
+    return issubclass(type(error), GeneratorExit) and _current_task() is not task
+
+
+def ends_slot(error: BaseException) -> bool:
+    """Whether an exception of an async handler concerns more than its message: SystemExit, KeyboardInterrupt."""
+    return not issubclass(type(error), (Exception, asyncio.CancelledError, GeneratorExit))
+
+
 def _is_cancelled_here() -> bool:
     """Whether the current task is being cancelled."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False  # No loop runs here.
+    task = _current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _current_task() -> "asyncio.Task[object] | None":
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None  # No loop runs here.

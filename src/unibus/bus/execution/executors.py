@@ -7,10 +7,10 @@ async handler, subscribed without a loop               the loop that the bus was
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Collection
 
+from unibus.bus.error_texts import trace_text, traceback_of
 from unibus.bus.execution.event_loops import LoopExecutor
 from unibus.bus.execution.handlers import HandlerPlan
 from unibus.bus.execution.loop_thread import LoopThread
@@ -20,8 +20,9 @@ from unibus.bus.pubsub.delivery import SlotRunner
 from unibus.bus.pubsub.group import Consumer, Group, HandlerExecutor
 from unibus.clock import Timers
 from unibus.core.atomic import LOCK
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 
 def report(error: BaseException) -> None:
@@ -29,8 +30,12 @@ def report(error: BaseException) -> None:
 
     SystemExit and the like come from a handler: the failure log (failure_log.py) has shown the traceback.
     """
-    trace = error if isinstance(error, Exception) else None
-    log.error("a handler raised %r in a thread of the bus; the thread continues", error, exc_info=trace)
+    line = "a handler raised %r in a thread of the bus; the thread continues"
+    if issubclass(type(error), Exception):
+        trace = traceback_of(error)
+        log.error(line, error, exc_info=(type(error), error, trace), exc_text=trace_text(error, trace))
+    else:
+        log.error(line, error)
 
 
 def _no_publishers() -> None:

@@ -7,7 +7,7 @@
 They are warnings and errors because Python prints these without any configuration of logging.
 
 Rule: a traceback is logged once, not once for each message that fails in the same way. Failures are of the same kind
-if handler, group, exception types and all lines of the traceback are equal, including chained exceptions. A kind is
+if handler, group, exception types and the lines of the traceback are equal, including chained exceptions. A kind is
 logged again with its traceback for a message whose first delivery fails a minute later. A kind that was never logged
 always has its traceback, also at a retry: nothing new is hidden, and a process that continues with a message after a
 restart shows why it fails.
@@ -16,19 +16,19 @@ A body that does not have the type of the handler is one line: the text names th
 contain frames of the bus only.
 """
 
-import logging
 import shlex
 from _thread import allocate_lock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
-from unibus.bus.dead_letter_copy import described
+from unibus.bus.error_texts import described, related, trace_lines, trace_text, traceback_of
 from unibus.counting import counted
 from unibus.errors import BusError
+from unibus.safe_log import ExcInfo, SafeLogger, escaped
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 REPEAT_NS: Final = 60_000_000_000
 """How long failures of a known kind are logged without their traceback."""
@@ -38,11 +38,6 @@ KINDS_MAX: Final = 1_000
 
 LINE_CHARS_MAX: Final = 500
 """The text of an exception in a line. The traceback and the dead-lettered message have more of it."""
-
-_CHAINED_MAX: Final = 20
-"""Exceptions of one chain or group that tell kinds apart."""
-
-ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 @dataclass(frozen=True)
@@ -58,8 +53,9 @@ class FailedDelivery:
     error: BaseException
 
     def __str__(self) -> str:
+        handler = shown(self.handler.partition("#")[0])
         return (
-            f"handler {self.handler.partition('#')[0]} of group {self.group!r} failed on channel {self.channel!r}:"
+            f"handler {handler} of group {self.group!r} failed on channel {self.channel!r}:"
             f" message {shown(self.message_id)}, delivery {self.number} of {self.number_max}"
         )
 
@@ -76,7 +72,7 @@ class FailureLog:
         """The message is redelivered after the delay."""
         info = self._traceback_of(failed)
         above = ", traceback above" if info is None and failed.number == 1 and not _is_plain(failed.error) else ""
-        log.warning("%s, %s%s: %s", failed, _when(delay_ns), above, one_line(failed.error), exc_info=info)
+        _warn(info, "%s, %s%s: %s", str(failed), _when(delay_ns), above, one_line(failed.error))
 
     def dead_lettered(self, failed: FailedDelivery, reason: str, place: str, command: str) -> None:
         """The message is dead-lettered: `place` is the queue, and `command` shows it there."""
@@ -108,15 +104,17 @@ class FailureLog:
         """Before the line about the last delivery: its traceback, if that was not logged."""
         info = self._traceback_of(failed)
         if info is not None:
-            log.warning("%s, no retry: %s", failed, one_line(failed.error), exc_info=info)
+            _warn(info, "%s, no retry: %s", str(failed), one_line(failed.error))
 
     def _traceback_of(self, failed: FailedDelivery) -> ExcInfo | None:
         """What to log as `exc_info`; None if the line is enough."""
         error = failed.error
         if _is_plain(error):
             return None
-        trace = user_frames(error.__traceback__) or error.__traceback__
-        kind = hash((failed.handler, failed.group, *_lines(error)))
+        trace = user_frames(traceback_of(error)) or traceback_of(error)
+        # The id of a type, not its hash: its metaclass may define that.
+        lines = [(id(type(each)), trace_lines(traceback_of(each))) for each in related(error)]
+        kind = hash((failed.handler, failed.group, *lines))
         return (type(error), error, trace) if self._is_first(kind, failed.number) else None
 
     def _is_first(self, kind: int, number: int) -> bool:
@@ -143,8 +141,9 @@ def user_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 def one_line(error: BaseException) -> str:
-    """Type and text of an exception, without line breaks: an exception must not forge lines of the log."""
+    """Type and text of an exception, without line breaks and control characters: it must not forge lines of the log."""
     text = " ".join(described(error).split())
+    text = "".join([each if each.isprintable() else escaped(each) for each in text[: LINE_CHARS_MAX + 1]])
     return text if len(text) <= LINE_CHARS_MAX else text[: LINE_CHARS_MAX - 1] + "…"
 
 
@@ -173,24 +172,11 @@ def _shell_quoted(text: str) -> str:
 
 def _is_plain(error: BaseException) -> bool:
     """Whether the bus itself raised it, because body or handler do not fit: its text says all."""
-    return isinstance(error, BusError) and user_frames(error.__traceback__) is None
+    return issubclass(type(error), BusError) and user_frames(traceback_of(error)) is None
 
 
-def _lines(error: BaseException) -> Iterator[object]:
-    """The types and the lines of an exception, of those that caused it, and of those in its group."""
-    found: list[BaseException] = [error]
-    for number, each in enumerate(found):
-        if number == _CHAINED_MAX:
-            return
-        yield type(each)
-        trace = each.__traceback__
-        while trace is not None:
-            yield trace.tb_frame.f_code.co_filename
-            yield trace.tb_lineno
-            trace = trace.tb_next
-        if isinstance(each, BaseExceptionGroup):
-            found.extend(each.exceptions)
-        found.extend(chained for chained in (each.__cause__, each.__context__) if chained is not None)
+def _warn(info: ExcInfo | None, text: str, *args: str) -> None:
+    log.warning(text, *args, exc_info=info, exc_text="" if info is None else trace_text(info[1], info[2]))
 
 
 def _when(delay_ns: int) -> str:

@@ -14,7 +14,6 @@ was suspended, any task may be the running one.
 """
 
 import asyncio
-import logging
 import os
 import sys
 import weakref
@@ -27,8 +26,9 @@ from mypy_extensions import i64
 
 from unibus.bus.pubsub.group import INSIDE, Consumer
 from unibus.clock import Timers
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 LOOK_NS: Final = 100_000_000
 """How often a busy loop is asked. The logged duration is exact to half of it."""

@@ -10,11 +10,11 @@ Invariant: a message is in exactly one of these states. It leaves its group only
 it is in the dead-letter channel, whose bound it may exceed: a full dead-letter queue must not lose a message.
 """
 
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Final, final
 
-from unibus.bus.dead_letter_copy import dead_letter, error_text
+from unibus.bus.dead_letter_copy import dead_letter
+from unibus.bus.error_texts import error_text
 from unibus.bus.execution.failure_log import FailedDelivery, FailureLog, command_for_channel, shown
 from unibus.bus.execution.retries import PendingRetries
 from unibus.bus.pubsub.channel import Channel, Evicted
@@ -39,8 +39,9 @@ from unibus.core.flow.deadletter import (
 from unibus.core.flow.expiry import is_expired
 from unibus.core.flow.metrics import ChannelMetrics
 from unibus.errors import BusError, HandlerInvalid, PayloadMismatch
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 UNANSWERED: Final = object()
 """The result of an internal handler that sends no reply: another group replies, or the next delivery."""
@@ -128,10 +129,12 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         # Runs in the thread or task of the handler, while its slot still counts as running: drain() cannot see the bus
         # as idle before the message is a retry or is dead-lettered. An inline handler has no slot, but its publisher
         # waits for it.
+        if consumer.settles and not issubclass(type(error), Exception):
+            return  # Abandoned or dead-lettered in its store: a retry in memory would be a second delivery.
         metrics = self.metrics_of(message.channel)
         metrics.count("errors")
         # A retry cannot help: the body will never have the handler's type.
-        unfit = isinstance(error, PayloadMismatch)
+        unfit = issubclass(type(error), PayloadMismatch)
         if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
             self._retry(consumer, message, error)
@@ -144,7 +147,6 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         again.delivery_count = message.delivery_count + 1
         back = consumer.requeue_back
         delay_ns = consumer.retry.delay_ns(message.delivery_count, self._chance())
-        self.failures.retried(failed_delivery(consumer, message, error), delay_ns)
         # Added before `delay`, discarded after `undelay`: `retries` knows every retry that the group counts, so a close
         # in between does not mistake a retry for a message that is being handled.
         number = self.retries.add(group, delay_ns)
@@ -160,10 +162,14 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
 
         # If the process ends before the timer, the message is lost with the rest of the memory: retries in memory are
         # not durable. Persistent channels keep the delay in the store (persistent/pump.py).
-        if delay_ns:
-            self._timers.after(delay_ns, due)
-        else:
-            due()
+        try:
+            # Before the message can be handled again, so that its lines are in order.
+            self.failures.retried(failed_delivery(consumer, message, error), delay_ns)
+        finally:  # Also if Ctrl-C interrupts the log.
+            if delay_ns:
+                self._timers.after(delay_ns, due)
+            else:
+                due()
 
     def _give_up(self, consumer: Consumer, message: Message, reason: str, error: BaseException) -> None:
         """The last delivery has failed: dead-letter the message, or discard it if it is in a dead-letter queue."""

@@ -15,7 +15,6 @@ waits for the running threads. If no thread runs, the slot becomes idle again an
 thread that starts serves those groups; each publish to one of them, each `drain` and `close` tries to start one.
 """
 
-import logging
 import threading
 import time
 from _thread import LockType, allocate_lock
@@ -29,9 +28,10 @@ from unibus.bus.pubsub.delivery import SlotRunner
 from unibus.bus.pubsub.group import Consumer, Group, HandlerExecutor, wake, wake_all
 from unibus.core.atomic import LOCK, atomic
 from unibus.core.flow.queue import Ring
+from unibus.safe_log import SafeLogger
 from unibus.threads import DaemonThread
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 PATIENCE_S: Final = 0.05
 """How long work waits before the pool grows: long for a quick handler, short for a stuck one."""

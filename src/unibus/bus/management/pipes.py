@@ -7,7 +7,6 @@ for STALL_S seconds: the producer holds a read transaction, which must not stay 
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
@@ -16,8 +15,9 @@ from typing import Final, TypeAlias
 from unibus.bus.management.threads import begin_in_thread
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.errors import RequestTimeout
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 PIECE_BYTES: Final = 64 * 1024
 PIECES_MAX: Final = 16

@@ -9,7 +9,6 @@ notifies it (`kick`). It polls a file only while the file is locked, while the s
 transaction that a block has joined is still open. Rows that are not relayed when the bus closes stay in their table.
 """
 
-import logging
 import math
 import secrets
 import threading
@@ -20,10 +19,11 @@ from typing import Final
 from unibus.bus.outbox.outbox import Outbox, OutboxTable
 from unibus.bus.outbox.relay_route import Expected, Relayed, RelayTarget, RelayWaiter, Route
 from unibus.errors import BusClosed, PositionMoved, TransactionInvalid
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.pending import CommitResult, Pending
 from unibus.threads import DaemonThread, Join
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 NAME_POSITION: Final = "outbox/store"
 """The position in which a store keeps its own name in outboxes: a random number, drawn once per store."""

@@ -10,7 +10,6 @@ A position of the store advances in the batch that holds the messages of a row, 
 Only the relay's thread runs steps. The methods that other threads may call are the first ones of `Route`.
 """
 
-import logging
 import math
 import threading
 import time
@@ -21,10 +20,11 @@ from typing import Final, Protocol
 from unibus.bus.outbox.outbox import OutboxRow, OutboxTable, position_name, unpacked
 from unibus.core.lifecycle.commands import Advance
 from unibus.errors import BusClosed, BusError, DecodeError, PositionMoved, StoreBusy, StoreFailed, StoreUnavailable
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import Store
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 ROWS: Final = 200
 """Rows that are read at once. Their batches share one group commit of the store."""

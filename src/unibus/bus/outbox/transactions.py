@@ -12,7 +12,6 @@ Only sends and publishes can be collected. A settlement acts on the store of the
 the relay applies it.
 """
 
-import logging
 from typing import Final
 
 from unibus.bus.outbox.outbox import Outbox, packed, position_name
@@ -22,10 +21,11 @@ from unibus.bus.queues.transactions import Transaction, current
 from unibus.core.lifecycle.commands import Advance, Command, Send
 from unibus.errors import PositionMoved, TransactionInvalid
 from unibus.limits import BATCH_COMMANDS_MAX
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import Store
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 IN_OUTBOX: Final = "outbox"
 """The durability of a result while its message waits in the outbox."""

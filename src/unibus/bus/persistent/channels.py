@@ -254,6 +254,7 @@ class DurableChannels:
         outer = Consumer(number, pump.group, pump_handler(pump, inner, plan.is_async), 0)
         outer.retry = retry
         outer.name = plan.name
+        outer.settles = True
         outer.concurrency = concurrency
         outer.bus = self._exchange
         outer.executor = self._executors.executor_for(plan)

@@ -7,11 +7,10 @@ store has committed it (a listener never sees a message that a crash could undo)
 """
 
 import asyncio
-import logging
 import threading
 from collections import deque
 
-from unibus.bus.dead_letter_copy import described
+from unibus.bus.error_texts import described
 from unibus.bus.execution.outcomes import UNANSWERED, BusDeliveryOutcomes
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.pubsub.delivery import TAKES_MESSAGE
@@ -21,9 +20,10 @@ from unibus.bus.subscriptions.subscriptions import next_number
 from unibus.core.envelope.message import Message
 from unibus.core.flow.metrics import ChannelMetrics
 from unibus.core.lifecycle.commands import SendResult
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.pending import Pending
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 
 class ListenerFanOut:

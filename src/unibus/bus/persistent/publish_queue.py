@@ -11,7 +11,6 @@ first blocked publish. No lock is held while it does.
 """
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
@@ -22,9 +21,10 @@ from unibus.bus.pubsub.channel import Channel
 from unibus.bus.timers import Timers
 from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed, BusError, QueueFull, StoreFailed, StoreFull
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.pending import CommitResult, Pending
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 T = TypeVar("T")
 U = TypeVar("U")
 

@@ -23,13 +23,11 @@ see listeners.py.
 """
 
 import asyncio
-import logging
 import threading
-import traceback
 from collections.abc import Callable
 from functools import partial
 
-from unibus.bus.dead_letter_copy import error_text
+from unibus.bus.error_texts import error_text, trace_text, traceback_of
 from unibus.bus.execution.failure_log import command_for_channel, command_for_store
 from unibus.bus.execution.outcomes import UNANSWERED, BusDeliveryOutcomes, failed_delivery
 from unibus.bus.persistent.delivery_order import AHEAD, DeliveryOrder
@@ -57,10 +55,11 @@ from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEA
 from unibus.core.lifecycle.envelope import message_of, overrides_of
 from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError, LockLost, PayloadMismatch, StoreFailed
+from unibus.safe_log import SafeLogger, type_name
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import ClaimRequest, Store
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 
 class SubscriptionPump:
@@ -341,17 +340,25 @@ class SubscriptionPump:
         self._settle(claimed, message, _command(COMPLETE, claimed))
         return True
 
-    def failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
-        """The handler raised: abandon the message with the delay of its retry, or dead-letter it."""
+    def failed(
+        self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException, is_raised: bool = False
+    ) -> None:
+        """The handler raised: abandon the message with the delay of its retry, or dead-letter it.
+
+        `is_raised`: the slot gets the exception, too, and so does not count the message as dispatched.
+        """
         metrics = self.group.metrics or ChannelMetrics()
         metrics.count("errors")
-        _uncount(metrics)
-        unfit = isinstance(error, PayloadMismatch)
+        if not is_raised:
+            _uncount(metrics)
+        unfit = issubclass(type(error), PayloadMismatch)
         if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
             delay_ns = inner.retry.delay_ns(claimed.delivery_count, self._queues.chance())
-            self._outcomes.failures.retried(failed_delivery(inner, message, error), delay_ns)
-            self._abandon(claimed, message, delay_ns)
+            try:
+                self._outcomes.failures.retried(failed_delivery(inner, message, error), delay_ns)
+            finally:  # Also if Ctrl-C interrupts the log.
+                self._abandon(claimed, message, delay_ns)
         else:
             metrics.count("dead_lettered")
             reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
@@ -359,8 +366,8 @@ class SubscriptionPump:
             command = _command(DEAD_LETTER, claimed)
             command.reason = reason
             command.description = encodable(error_text(error))
-            command.signature = type(error).__name__
-            trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
+            command.signature = type_name(error)
+            trace = trace_text(error, traceback_of(error))[-TRACEBACK_CHARS_MAX:]
             command.overlay = overrides_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
             self._settle(claimed, message, command)
             place, shown_by = _find_dead_letter(self._queues.store, self.entity, message)

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from unibus.bus.execution.event_loops import ends_slot, is_closed_from_outside
 from unibus.bus.execution.outcomes import UNANSWERED
 from unibus.bus.persistent.pump import SubscriptionPump
 from unibus.bus.pubsub.delivery import call
@@ -32,10 +33,12 @@ def _sync_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message]
             return UNANSWERED
         try:
             result = call(inner, message)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            # Not KeyboardInterrupt: it has to end the program. The message stays locked, and is redelivered when the
-            # lock expires.
-            pump.failed(inner, claimed, message, error)
+        except BaseException as error:
+            # Whatever it is: a message that is not settled here would stay locked for as long as the process lives. The
+            # slot gets some of them, as from a handler in memory.
+            pump.failed(inner, claimed, message, error, _is_raised(error))
+            if _is_raised(error):
+                raise
             return UNANSWERED
         return pump.returned(claimed, message, result)
 
@@ -70,8 +73,14 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
                 message.expires_ns = 0
                 raise  # The slot ends and requeues the message; its lock is still held.
             return UNANSWERED
-        except (Exception, SystemExit) as error:
-            pump.failed(inner, claimed, message, error)
+        except BaseException as error:
+            if is_closed_from_outside(task, error):
+                # The loop was closed. As for a cancelled slot, which requeues the message; its lock is still held.
+                message.expires_ns = 0
+                raise
+            pump.failed(inner, claimed, message, error, _is_raised(error))
+            if _is_raised(error):
+                raise
             return UNANSWERED
         finally:
             # Before `returned`: from here on a lost lock must not cancel the task, which will run the next message.
@@ -79,3 +88,9 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
         return pump.returned(claimed, message, result)
 
     return handle
+
+
+def _is_raised(error: BaseException) -> bool:
+    """Whether the slot gets the exception after the message is settled. SystemExit is a failure only: a message that is
+    redelivered, also after a restart, would end the program again and again."""
+    return ends_slot(error) and not issubclass(type(error), SystemExit)

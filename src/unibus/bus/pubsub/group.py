@@ -66,6 +66,7 @@ class Consumer:
         self.requeue_back = False
         self.bus: object = None
         self.name = ""  # Of the user's handler, for the log.
+        self.settles = False  # Its handler settles each message in a store, also before it raises KeyboardInterrupt.
 
 
 @final

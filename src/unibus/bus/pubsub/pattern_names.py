@@ -9,7 +9,6 @@ channel works as before. Dead-letter queues get their names from their channels 
 lose a message.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 
 from unibus.bus.pubsub.channel import Channel
@@ -17,9 +16,10 @@ from unibus.bus.settings import SubscribeOptions
 from unibus.core.flow.deadletter import is_sub_queue
 from unibus.core.topics.pattern import Pattern, is_wildcard
 from unibus.errors import NameInvalid
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.store import Store
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 
 def check_new_name(name: str, exists: Callable[[str], bool]) -> None:

@@ -7,7 +7,6 @@ Rules:
 - Sequence numbers never go back: a removed channel that is created again starts above every number it gave out.
 """
 
-import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,9 +34,10 @@ from unibus.limits import (
     DEDUP_WINDOW_S_DEFAULT,
     IMPLICIT_CHANNELS_MAX,
 )
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.forked import opened_by
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 
 _IMPLICIT = ChannelConfig(drop_policy=BLOCK, block_timeout=BLOCK_TIMEOUT_S_DEFAULT)

@@ -4,12 +4,12 @@
 a subscriber that comes too late, would only show as missing messages.
 """
 
-import logging
 from typing import Final
 
 from unibus.core.atomic import LOCK
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 CHANNELS_NAMED_MAX: Final = 10
 """The log names this many channels of a bus; one more line says that there are others."""

@@ -13,7 +13,6 @@ cancelled releases its message: the handler has neither finished nor failed.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +22,7 @@ from uuid import UUID
 from mypy_extensions import mypyc_attr
 
 from unibus.bus.bodies.conversion import body_as
-from unibus.bus.dead_letter_copy import error_text
+from unibus.bus.error_texts import error_text
 from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.queues.operations import Queues
@@ -37,9 +36,10 @@ from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER
 from unibus.core.lifecycle.envelope import message_of, overrides_of
 from unibus.display import NAME_CHARS_MAX, described, quoted, shortened
 from unibus.errors import BusError, LockLost, UsageError
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.pending import Pending
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 T = TypeVar("T")
 
 

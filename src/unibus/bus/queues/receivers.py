@@ -13,7 +13,6 @@ does not change. Work in a session is cancelled when its lock is lost.
 """
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -41,10 +40,11 @@ from unibus.core.lifecycle.missing import CREATE
 from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.display import described, quoted
 from unibus.errors import BusError, EntityNotFound, LockLost, SessionLocked, SessionNotFound, UsageError
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import ClaimRequest, SessionLock
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 T = TypeVar("T")
 
 BATCH_MAX = 10_000

@@ -13,7 +13,6 @@ All of this runs in the main thread: at interpreter exit Python 3.12 and later c
 """
 
 import atexit
-import logging
 import threading
 import time
 import weakref
@@ -23,8 +22,9 @@ from typing import Final
 from unibus.bus.shutdown.steps import Shutdown
 from unibus.bus.shutdown.unhandled import EXITED, described
 from unibus.counting import counted
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 FINISH_S: Final = 5.0
 """How long a program that did not close its buses waits for their handlers at its end."""

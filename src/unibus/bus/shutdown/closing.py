@@ -18,7 +18,6 @@ guarded by C locks only, whose `with` is not interruptible half-way; conditions 
 """
 
 import asyncio
-import logging
 import math
 import threading
 import time
@@ -32,8 +31,9 @@ from unibus.bus.execution.event_loops import SLOT
 from unibus.bus.pubsub.group import INSIDE, Group
 from unibus.bus.subscriptions.drain import LEAST_S
 from unibus.errors import BusError
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 LOOK_S: Final = 1.0
 """How often a waiting thread checks by itself. A caller checks for Ctrl-C: one that comes a moment before the wait does

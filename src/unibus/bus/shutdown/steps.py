@@ -10,7 +10,6 @@ Each step is idempotent: it runs again if the caller that ran it was interrupted
 """
 
 import asyncio
-import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +26,7 @@ from unibus.bus.subscriptions.drain import LEAST_S, Drain
 from unibus.bus.timers import ThreadTimers, Timers
 from unibus.capture.child import CaptureChild
 from unibus.core.atomic import LOCK
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.store import Store
 from unibus.threads import Join
@@ -34,7 +34,7 @@ from unibus.threads import Join
 if TYPE_CHECKING:
     from unibus.bus.outbox.registry import Outboxes
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 END_S: Final = 5.0
 """How long the last steps (relay, capture) may take after a `with` block has ended and all messages are handled."""

@@ -28,10 +28,11 @@ from unibus.bus.pubsub.registry import Registry
 from unibus.bus.shutdown.closing import Closing
 from unibus.counting import counted
 from unibus.errors import BusError
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.store import EntityInfo, Store
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 PROGRESS_S: Final = 5.0
 """How often the log says what close() waits for."""
@@ -152,7 +153,7 @@ class Unhandled:
         if left:
             total = sum(count for count, _ in left)
             log.warning("%s with %s undelivered: %s%s", end.what, counted(total, "message"), _listed(left), end.advice)
-        if store is not None and store.durability != Durability.D0 and log.isEnabledFor(logging.INFO):
+        if store is not None and store.durability != Durability.D0 and log.is_enabled_for(logging.INFO):
             _log_stored(store, [entity for _, entity in stored])
 
     def _left_in_groups(self, stored: list[Group], end: BusEnd) -> list[tuple[int, str]]:

@@ -6,11 +6,12 @@
 The later steps run also after one that raises: the owner's lock has to be released in any case.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 
-log = logging.getLogger("unibus")
+from unibus.safe_log import SafeLogger
+
+log = SafeLogger("unibus")
 
 
 class ClosingSteps:

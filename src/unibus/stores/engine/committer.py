@@ -20,7 +20,6 @@ Locks, in the order in which they are taken:
 """
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import GONE
 from unibus.errors import BusError, BusForked, StoreFailed, StoreFull
+from unibus.safe_log import SafeLogger
 from unibus.stores.engine.snapshot import Snapshot
 from unibus.stores.engine.wake_ups import HistoryWakeUps
 from unibus.stores.seam.commit_placement import CommitPlacement
@@ -41,7 +41,7 @@ from unibus.stores.seam.journal import Journal, SnapshotSlice
 from unibus.stores.seam.pending import CommitResult, Committing, Pending
 from unibus.threads import DaemonThread
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 ENOUGH: Final = 128
 """With so many calls in one turn of a loop, the writer thread starts the commit before the turn ends."""

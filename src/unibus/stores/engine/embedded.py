@@ -18,7 +18,6 @@ early nor extends it.
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -42,6 +41,7 @@ from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.core.lifecycle.state.states import GONE
 from unibus.errors import BusClosed, StoreFailed
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
+from unibus.safe_log import SafeLogger
 from unibus.stores.engine.checking import checked
 from unibus.stores.engine.closing_steps import ClosingSteps, under
 from unibus.stores.engine.committer import Committer, as_failure, described
@@ -63,7 +63,7 @@ from unibus.stores.seam.moment import StoreCopy, copy_of
 from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 T = TypeVar("T")
 
 # Not final: the test kit sets it to check every store before it closes.

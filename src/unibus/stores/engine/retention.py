@@ -5,17 +5,17 @@ a snapshot ends  a trim: recovery does not need the history before it any more
 at close         a snapshot and a trim: many processes run for less than a minute
 """
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Final
 
 from unibus.clock import Timers
 from unibus.errors import BusError
+from unibus.safe_log import SafeLogger
 from unibus.stores.engine.committer import Committer
 from unibus.stores.engine.snapshot import Snapshot
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 TRIM_EVERY_NS: Final = 60_000_000_000
 TRIM_ON_NS: Final = 10_000_000

@@ -7,7 +7,6 @@ file system is asked for its free space. One group is written while the next one
 reserve at most.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Final, final
 
@@ -17,10 +16,11 @@ from unibus.clock import Timers
 from unibus.core.lifecycle.commands import Command, Declare, Move, Send, SetRule
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreFull
+from unibus.safe_log import SafeLogger
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.seam.journal import Journal
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 RETRY_NS: Final = 1_000_000_000
 _CHANGE_BYTES: Final = 256

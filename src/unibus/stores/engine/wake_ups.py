@@ -5,14 +5,14 @@ Receivers wait for messages of one entity: each message wakes one of them, the o
 wait for new events: the next commit wakes all of them.
 """
 
-import logging
 import threading
 from collections.abc import Callable
 
 from unibus.core.lifecycle.state.entity import Entity
 from unibus.core.lifecycle.state.state import StoreState
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 
 class HistoryWakeUps:

@@ -14,13 +14,14 @@ orderly close removes the file, unless the disk is full: then the next opening n
 
 import contextlib
 import errno
-import logging
 import os
 import shutil
 import threading
 from typing import Final
 
-log = logging.getLogger("unibus")
+from unibus.safe_log import SafeLogger
+
+log = SafeLogger("unibus")
 
 PIECES: Final = 64
 """The reserve is released in this many steps."""

@@ -12,7 +12,6 @@ acknowledged is in the log. One process owns the folder (`state.json.lock`).
 `_mutex` protects the log, the snapshot and the cursors: one thread at a time reads or writes the files.
 """
 
-import logging
 import os
 import threading
 import time
@@ -27,6 +26,7 @@ from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import BusError, StoreFailed, StoreFull
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
+from unibus.safe_log import SafeLogger
 from unibus.stores.files.disk import Files, RealFiles, has_no_space
 from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.owner import Owner
@@ -52,7 +52,7 @@ from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.journal import SnapshotSlice
 from unibus.stores.seam.log_end import NOT_IN_ORDER, NOT_LOADED
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 TRIM_SEGMENTS: Final = 8
 """Segments that one step of a trim deletes: a commit may have to wait for it."""

@@ -18,7 +18,6 @@ the child, and the child could not open any file. So `_before` waits until a wri
 """
 
 import _thread
-import logging
 import os
 import threading
 import weakref
@@ -27,11 +26,12 @@ from typing import Final, NoReturn
 
 from unibus.core.atomic import LOCK
 from unibus.errors import BusForked
+from unibus.safe_log import SafeLogger
 from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.seam.durability import Durability
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 WAIT_S: Final = 5.0
 """How long a fork waits for a write to finish: a disk that hangs must not block every fork."""

@@ -15,16 +15,16 @@ afterwards, while a waiter adds itself to a list first and reads `done` afterwar
 
 import asyncio
 import contextvars
-import logging
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar, cast, final
 
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.forked import renew_in_child
 from unibus.stores.seam.ready import awaited, ready
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")

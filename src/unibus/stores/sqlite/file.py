@@ -1,16 +1,16 @@
 """Opening a SQLite file: whether it is ours, its settings, the migration of its schema, and errors of the driver."""
 
 import errno
-import logging
 from pathlib import Path
 from typing import Final
 
 import apsw
 
 from unibus.errors import DAMAGED_HINT, StoreBusy, StoreDamaged, StoreFailed, StoreFull, StoreUnavailable, StoreVersion
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.forked import OPENING
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 APPLICATION_ID: Final = 0x554E4942  # "UNIB"
 PAGE_BYTES: Final = 4096

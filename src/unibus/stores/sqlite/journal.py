@@ -13,7 +13,6 @@ locked exclusively: other processes may read it.
 it (seam/forked.py).
 """
 
-import logging
 import os
 import threading
 import time
@@ -31,6 +30,7 @@ from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreFailed, StoreFull
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
+from unibus.safe_log import SafeLogger
 from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.seam.durability import Durability
@@ -61,7 +61,7 @@ from unibus.stores.sqlite.rows import (
 )
 from unibus.stores.sqlite.wal_preallocation import WalPreallocation
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 CHECKPOINT_BYTES: Final = 16_000_000
 """How large the write-ahead log may grow before it is copied into the file."""

@@ -6,7 +6,6 @@ the new position. It is for display only. A reader keeps the position that it ne
 synced here.
 """
 
-import logging
 import os
 import time
 from typing import Final
@@ -14,9 +13,10 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from unibus.safe_log import SafeLogger
 from unibus.stores.files.private import make_folder, opener
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 _FRESH: Final = ".new"
 

@@ -8,7 +8,6 @@ not stop a job: an operator must be able to discard messages when the disk is fu
 A file that cannot be read is renamed, with a warning, and the server continues with an empty list.
 """
 
-import logging
 import os
 import time
 from typing import Final
@@ -17,10 +16,11 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from unibus.bus.management.jobs.job_records import Job
+from unibus.safe_log import SafeLogger
 from unibus.stores.files.disk import RealFiles, replace
 from unibus.stores.schemes import kept_in
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 SUFFIX: Final = ".jobs.json"
 VERSION: Final = 1

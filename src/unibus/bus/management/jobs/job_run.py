@@ -7,7 +7,6 @@ failed. The rate is measured by the clock of the bus.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -21,8 +20,9 @@ from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.queues.operations import Queues
 from unibus.core.flow.limiter import TokenBucket
 from unibus.errors import BusError, StoreFailed
+from unibus.safe_log import SafeLogger
 
-log = logging.getLogger("unibus")
+log = SafeLogger("unibus")
 
 
 class BrokerHolder(Protocol):

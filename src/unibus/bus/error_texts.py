@@ -1,0 +1,93 @@
+"""Texts of exceptions that handlers raise. They are the user's objects: none of them may fail or delay a delivery.
+
+Rule: nothing here raises, whatever the methods of the exception do, and the work is bounded, however long its text, its
+traceback and the chain of its causes are. So the attributes are read past the class of the exception, which may define
+properties of the same names.
+"""
+
+import traceback
+from itertools import islice
+from types import TracebackType
+from typing import Final, cast
+
+from unibus.safe_log import printable, type_name
+
+TEXT_CHARS_MAX: Final = 16_384
+"""The text of an exception; four times what a dead-lettered message has of it."""
+
+CHAINED_MAX: Final = 20
+"""Exceptions of one chain or group that are looked at."""
+
+FRAMES_MAX: Final = 2_000
+"""Frames of one traceback that are looked at: more than the recursion limit allows for one raise."""
+
+_SHOWN_FRAMES_MAX: Final = 50
+"""Frames of a traceback that is too long to be shown whole."""
+
+
+def error_text(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    try:
+        return str(error)[:TEXT_CHARS_MAX]
+    except BaseException as broken:
+        # An exception whose __str__ raises must not cost us the message. SystemExit, too: it comes from __str__.
+        return f"(no text: {type_name(broken)})"
+
+
+def described(error: BaseException | None) -> str:
+    return "nothing was raised" if error is None else f"{type_name(error)}: {error_text(error)}"
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    return cast("TracebackType | None", BaseException.__dict__["__traceback__"].__get__(error))
+
+
+def related(error: BaseException) -> list[BaseException]:
+    """The exception, those that caused it, and those in its group: the first CHAINED_MAX of them, each once."""
+    found = [error]
+    for each in found:
+        linked = [BaseException.__dict__[name].__get__(each) for name in ("__cause__", "__context__")]
+        if issubclass(type(each), BaseExceptionGroup):
+            linked += BaseExceptionGroup.__dict__["exceptions"].__get__(each)[:CHAINED_MAX]
+        found += [other for other in linked if other is not None and not any(other is known for known in found)]
+        if len(found) >= CHAINED_MAX:
+            return found[:CHAINED_MAX]
+    return found
+
+
+def trace_lines(trace: TracebackType | None) -> frozenset[tuple[str, int]]:
+    """The lines of a traceback, each once: an exception object that is raised again has those of all its raises."""
+    lines: set[tuple[str, int]] = set()
+    for frame, line in islice(traceback.walk_tb(trace), FRAMES_MAX):
+        lines.add((frame.f_code.co_filename, line))
+    return frozenset(lines)
+
+
+def trace_text(error: BaseException, trace: TracebackType | None) -> str:
+    """The exception with its traceback, as Python shows it; a shorter text if that would be too long or fails."""
+    why = "too long"
+    try:
+        if _is_short(error):
+            return printable("".join(traceback.format_exception(type(error), error, trace))).rstrip("\n")
+    except BaseException as broken:  # Raised by a method of the exception.
+        why = type_name(broken)
+    return printable(_short_trace(error, trace, why))
+
+
+def _is_short(error: BaseException) -> bool:
+    chain = related(error)
+    return len(chain) < CHAINED_MAX and all(
+        len(error_text(each)) < TEXT_CHARS_MAX and _is_short_trace(traceback_of(each)) for each in chain
+    )
+
+
+def _is_short_trace(trace: TracebackType | None) -> bool:
+    return next(islice(traceback.walk_tb(trace), FRAMES_MAX // 2, None), None) is None
+
+
+def _short_trace(error: BaseException, trace: TracebackType | None, why: str) -> str:
+    # Outermost frames first: if the same object was raised before, these are the frames of its last raise.
+    found = islice(traceback.walk_tb(trace), _SHOWN_FRAMES_MAX)
+    frames = [f'  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}\n' for frame, line in found]
+    return f"Traceback, shortened ({why}):\n{''.join(frames)}{described(error)}"
