@@ -25,7 +25,7 @@ from uuid import UUID
 
 import msgspec
 
-from unibus.bus.bodies.annotations import is_typeddict, is_union, shown, unwrapped
+from unibus.bus.bodies.annotations import is_typeddict, is_union, only_validates, shown, unwrapped
 from unibus.bus.bodies.class_readers import Placeholders, check_supported, merged_paths
 from unibus.bus.bodies.pydantic_types import BodyReader, is_pydantic_type, pydantic_reader, uses_pydantic
 from unibus.core.codec.wire import tagged, untagged
@@ -60,6 +60,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
     # Decided once: a test with the class of a pydantic model takes as long as half of a validation.
     never = frozenset(kind for kind in (dict, bytes, list) if not issubclass(kind, exact))
     is_json = annotation is not str
+    keeps_types = only_validates(annotation)
 
     def convert(body: object) -> object:
         kind = type(body)
@@ -75,7 +76,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
             else:
                 converted = read(body)
             # If the conversion only validated the body (a dict as dict[str, int]), pass the original, not the copy.
-            return body if type(converted) is kind and converted == body else converted
+            return body if keeps_types and type(converted) is kind and converted == body else converted
         except _MISFITS as error:
             raise PayloadMismatch(
                 f"expected {shown(annotation)}, the body is {type(body).__name__}: {merged_paths(describe(error))}",
