@@ -2,7 +2,6 @@
 
 import dataclasses
 import enum
-import logging
 import typing
 from decimal import Decimal
 from pathlib import Path
@@ -17,8 +16,7 @@ from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.bodies.conversion import body_as, converter
 from unibus.core.codec.codec import decode, encode
 from unibus.core.envelope.message import restored
-from unibus.core.envelope.payload import Payload
-from unibus.errors import HandlerInvalid, PayloadMismatch
+from unibus.errors import PayloadMismatch
 
 
 class Colour(str, enum.Enum):  # noqa: UP042 - such enums are what programs have
@@ -88,3 +86,200 @@ def test_a_body_that_needs_no_conversion_is_not_copied(annotation: object, body:
 
 def test_named_tuples_of_a_queue_are_restored() -> None:
     assert types_in(body_as(from_store([Point(1, 2)]), list[Point])) == [Point]
+
+
+# Unions of several classes
+
+
+@dataclasses.dataclass
+class Base:
+    a: int
+
+
+@dataclasses.dataclass
+class Child(Base):
+    b: int = 2
+
+
+@attrs.define
+class AttrsBase:
+    a: int
+
+
+@attrs.define
+class AttrsChild(AttrsBase):
+    _b: int = 0
+
+
+@attrs.define
+class Converted:
+    a: int = attrs.field(converter=int)
+
+
+@attrs.define
+class ConvertedChild(Converted):
+    b: int = attrs.field(default=0, converter=int)
+
+
+class StructBase(msgspec.Struct):
+    a: int
+
+
+class StructChild(StructBase, rename={"b": "B"}):
+    b: int = 0
+
+
+class ModelBase(pydantic.BaseModel):
+    a: int
+
+
+class ModelChild(ModelBase):
+    b: int = pydantic.Field(0, alias="B")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "body", "expected"),
+    [
+        (Base | Child, {"a": 1, "b": 5}, Child(1, 5)),
+        (Child | Base, {"a": 1}, Child(1, 2)),
+        (Base | Child, {"a": 1}, Base(1)),
+        (AttrsBase | AttrsChild, {"a": 1, "_b": 5}, AttrsChild(1, 5)),
+        (AttrsBase | AttrsChild, {"a": 1, "b": 5}, AttrsChild(1, 5)),
+        (Converted | ConvertedChild, {"a": "1", "b": "5"}, ConvertedChild(1, 5)),
+        (StructBase | StructChild, {"a": 1, "B": 5}, StructChild(1, 5)),
+        (Base | StructChild, {"a": 1, "B": 5}, StructChild(1, 5)),
+        (Base | Converted | ModelChild, {"a": 1, "B": 5}, ModelChild(a=1, B=5)),
+        (ModelBase | ModelChild, {"a": 1, "B": 5}, ModelChild(a=1, B=5)),
+        (list[Base | Child], [{"a": 1, "b": 5}], [Child(1, 5)]),
+        (list[Base | Child], [Child(1, 5)], [Child(1, 5)]),
+        (list[AttrsBase | Child], [StructBase(1)], [AttrsBase(1)]),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_a_union_takes_the_class_that_takes_most_fields_also_inherited_ones(
+    annotation: object, body: object, expected: object
+) -> None:
+    assert converter(annotation)(body) == expected
+
+
+# Classes that msgspec cannot make, anywhere inside of other classes
+
+
+@attrs.define
+class FromSelf:
+    a: int
+    b: list[int] = attrs.Factory(lambda self: [self.a], takes_self=True)
+
+
+@attrs.define
+class Private:
+    a: int = attrs.field(converter=int)
+    _p: int = 0
+
+
+class HoldsInTuple(typing.NamedTuple):
+    part: Private
+    more: int = 0
+
+
+class HoldsInDict(typing.TypedDict, total=False):
+    part: typing.Required[Private]
+    other: Base | Child
+
+
+class HoldsInStruct(msgspec.Struct, tag="holds", rename="camel", forbid_unknown_fields=True):
+    the_part: Private
+    other: Base | Child | None = None
+
+
+class HoldsInArray(msgspec.Struct, array_like=True, tag=True):
+    part: Private
+
+
+class OtherStruct(msgspec.Struct, tag="other", rename="camel"):
+    the_part: Private
+
+
+@dataclasses.dataclass
+class HoldsUnion:
+    x: Base | Child
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    item: T
+    part: Private
+    items: list[T] = dataclasses.field(default_factory=list)
+
+
+class Limited(typing.TypedDict):
+    count: Annotated[int, pydantic.Field(gt=0)]
+    event: StructBase
+
+
+PART = {"a": "5", "_p": 3}
+MADE = Private(5, p=3)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize(
+    ("annotation", "body", "expected"),
+    [
+        (FromSelf, {"a": 1}, FromSelf(1, [1])),
+        (list[FromSelf], [{"a": 1, "b": [2]}], [FromSelf(1, [2])]),
+        (HoldsUnion, {"x": {"a": 1, "b": 3}}, HoldsUnion(Child(1, 3))),
+        (HoldsInTuple, [PART], HoldsInTuple(MADE)),
+        (list[HoldsInTuple], [(PART, 2)], [HoldsInTuple(MADE, 2)]),
+        (HoldsInDict, {"part": PART, "other": {"a": 1, "b": 2}}, {"part": MADE, "other": Child(1, 2)}),
+        (HoldsInDict, {"part": MADE}, {"part": MADE}),
+        (HoldsInStruct, {"type": "holds", "thePart": PART}, HoldsInStruct(MADE)),
+        (HoldsInStruct, b'{"thePart": {"a": 5, "p": 3}, "other": {"a": 1}}', HoldsInStruct(MADE, Base(1))),
+        (HoldsInStruct | OtherStruct, {"type": "other", "thePart": PART}, OtherStruct(MADE)),
+        (HoldsInArray, ["HoldsInArray", PART], HoldsInArray(MADE)),
+        (Page[int], {"item": 1, "part": PART, "items": [2]}, Page(1, MADE, [2])),
+        (Page[Base | Child], {"item": {"a": 1}, "part": PART}, Page(Base(1), MADE)),
+        (Limited, {"count": 1, "event": {"a": 1}}, {"count": 1, "event": StructBase(1)}),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_converters_and_unions_work_inside_of_every_class(
+    annotation: object, body: object, expected: object, in_memory: bool
+) -> None:
+    assert converter(annotation, in_memory)(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("annotation", "body", "text"),
+    [
+        (HoldsInStruct, {"type": "x", "thePart": PART}, "Invalid value 'x' - at `$.type`"),
+        (HoldsInStruct, {"thePart": PART, "z": 1}, "Object contains unknown field `z`"),
+        (HoldsInStruct, {"thePart": {"a": 1, "_p": "x"}}, "Expected `int`, got `str` - at `$.thePart._p`"),
+        (HoldsInTuple, [PART, 2, 3], "Expected `array` of at most length 2, got 3"),
+        (HoldsInTuple, {"part": PART}, "Expected `array`, got `dict`"),
+        (HoldsInDict, {}, "Object missing required field `part`"),
+        (Page[int], {"item": "x", "part": PART}, "Expected `int`, got `str` - at `$.item`"),
+        (Limited, {"count": 0, "event": {"a": 1}}, "constrained-int: Input should be greater than 0 (got 0)"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_what_does_not_fit_them_is_described(annotation: object, body: object, text: str) -> None:
+    with pytest.raises(PayloadMismatch) as caught:
+        converter(annotation)(body)
+    assert text in caught.value.what
+
+
+def test_such_a_class_can_be_subscribed_on_a_persistent_channel(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def handler(value: HoldsUnion) -> None:
+        seen.append(value)
+
+    with SyncMessageBus(str(tmp_path / "bus.db")) as bus:
+        bus.create_channel("c", persistent=True)
+        bus.subscribe("c", handler, group="g")
+        bus.publish("c", HoldsUnion(Child(1, 5)))
+        assert bus.drain(10)
+    assert seen == [HoldsUnion(Child(1, 5))]

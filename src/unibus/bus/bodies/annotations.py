@@ -23,6 +23,15 @@ def unwrapped(annotation: object) -> object:
     return typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
 
 
+def is_hashable(annotation: object) -> bool:
+    """False for Annotated with constraints that cannot be hashed."""
+    try:
+        hash(annotation)
+    except TypeError:
+        return False
+    return True
+
+
 def is_attrs(part: object) -> bool:
     return isinstance(part, type) and hasattr(part, "__attrs_attrs__")
 

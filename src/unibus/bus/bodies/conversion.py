@@ -26,7 +26,7 @@ from uuid import UUID
 import msgspec
 
 from unibus.bus.bodies.annotations import is_typeddict, is_union, only_validates, shown, unwrapped
-from unibus.bus.bodies.class_readers import Placeholders, check_supported, merged_paths
+from unibus.bus.bodies.class_readers import Placeholders, check_supported, merged_paths, needs_constructor
 from unibus.bus.bodies.pydantic_types import BodyReader, is_pydantic_type, pydantic_reader, uses_pydantic
 from unibus.core.codec.wire import tagged, untagged
 from unibus.core.envelope.payload import SerializationFormat, Serialized
@@ -102,6 +102,8 @@ def _refuse(why: str, body: object) -> object:
 def _check_stored(annotation: object) -> None:
     """Refuse a class of which a body that was stored can never be an instance."""
     if not isinstance(annotation, type) or is_pydantic_type(annotation) or issubclass(annotation, enum.Enum):
+        return
+    if needs_constructor(annotation):  # msgspec may not know it, but the class itself can make its instances.
         return
     custom = isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType)
     if custom and not any(issubclass(kind, annotation) for kind in _DECODED):
