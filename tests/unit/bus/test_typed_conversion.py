@@ -16,6 +16,7 @@ from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.bodies.conversion import body_as, converter
 from unibus.core.codec.codec import decode, encode
 from unibus.core.envelope.message import restored
+from unibus.core.envelope.payload import Payload
 from unibus.errors import PayloadMismatch
 
 
@@ -283,3 +284,74 @@ def test_such_a_class_can_be_subscribed_on_a_persistent_channel(tmp_path: Path) 
         bus.publish("c", HoldsUnion(Child(1, 5)))
         assert bus.drain(10)
     assert seen == [HoldsUnion(Child(1, 5))]
+
+
+# Writing
+
+
+class Written(msgspec.Struct, tag="w", rename="camel", omit_defaults=True):
+    the_part: Private
+    in_list: list[Any]
+    count: int = 1
+    notes: list[str] = []
+    unset: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class WrittenAsArray(msgspec.Struct, array_like=True, tag=True):
+    part: Private
+    count: int = 1
+
+
+def test_private_attributes_inside_of_a_struct_are_written() -> None:
+    body = Written(MADE, [MADE, Base(1), Number.ONE, Point(1, 2)])
+    part = {"a": 5, "_p": 3}
+    assert from_store(body) == {"type": "w", "thePart": part, "inList": [part, {"a": 1}, 1, (1, 2)]}
+    assert from_store(WrittenAsArray(MADE)) == ["WrittenAsArray", part, 1]
+    assert body_as(from_store(Written(MADE, [], 2, ["x"])), Written) == Written(MADE, [], 2, ["x"])
+    assert body_as(from_store(WrittenAsArray(MADE)), WrittenAsArray) == WrittenAsArray(MADE)
+
+
+def test_private_attributes_are_written_as_json() -> None:
+    part = {"a": 5, "_p": 3}
+    assert Payload.json(MADE).value == part
+    assert Payload.json({"x": [Written(MADE, [], 2)]}).value == {
+        "x": [{"type": "w", "thePart": part, "inList": [], "count": 2}]
+    }
+    assert Payload.json([Decimal(1), {1: (Level.LOW, Number.ONE)}]).value == ["1", {"1": (1, 1)}]
+
+
+# Enums in memory
+
+
+class Numbered(typing.TypedDict):
+    number: Number
+
+
+@dataclasses.dataclass
+class Counted:
+    number: Number
+    more: list[Number]
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize(
+    ("annotation", "body", "expected"),
+    [
+        (list[Number], [Number.ONE, 1], [Number.ONE, Number.ONE]),
+        (dict[str, Number | None], {"a": Number.ONE, "b": None}, {"a": Number.ONE, "b": None}),
+        (dict[Number, int], {Number.ONE: 1}, {Number.ONE: 1}),
+        (Numbered, {"number": Number.ONE}, {"number": Number.ONE}),
+        (Counted, {"number": Number.ONE, "more": [Number.ONE]}, Counted(Number.ONE, [Number.ONE])),
+        (list[Counted | Base], [{"number": Number.ONE, "more": []}], [Counted(Number.ONE, [])]),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_members_of_an_enum_are_accepted_like_their_values(
+    annotation: object, body: object, expected: object, in_memory: bool
+) -> None:
+    assert converter(annotation, in_memory)(body) == expected
+
+
+def test_an_enum_of_another_class_is_refused_with_the_first_error() -> None:
+    with pytest.raises(PayloadMismatch, match="Expected `int`, got `object`|got `Opaque`"):
+        converter(list[Number])([object()])

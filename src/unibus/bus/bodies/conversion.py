@@ -25,7 +25,7 @@ from uuid import UUID
 
 import msgspec
 
-from unibus.bus.bodies.annotations import is_typeddict, is_union, only_validates, shown, unwrapped
+from unibus.bus.bodies.annotations import is_typeddict, is_union, only_validates, parts_of, shown, unwrapped
 from unibus.bus.bodies.class_readers import Placeholders, check_supported, merged_paths, needs_constructor
 from unibus.bus.bodies.pydantic_types import BodyReader, is_pydantic_type, pydantic_reader, uses_pydantic
 from unibus.core.codec.wire import tagged, untagged
@@ -153,15 +153,33 @@ def _msgspec_reader(annotation: typing.Any) -> BodyReader:
     hook = None if wanted is annotation else placeholders.read
     wants_dict = unwrapped(annotation) is dict or typing.get_origin(unwrapped(annotation)) is dict
 
+    has_enums = any(map(_is_plain_enum, parts_of(annotation)))
+
     def value(body: object) -> object:
         if is_pydantic(body) or (wants_dict and (has_fields(body) or isinstance(body, msgspec.Struct))):
             body = untagged(tagged(body, True))  # As it would be received from a store.
-        return msgspec.convert(body, wanted, from_attributes=True, dec_hook=hook)
+        try:
+            return msgspec.convert(body, wanted, from_attributes=True, dec_hook=hook)
+        except msgspec.ValidationError as error:
+            if not has_enums:
+                raise
+            return by_values(body, error)
+
+    def by_values(body: object, first: Exception) -> object:
+        # msgspec takes the value of a plain enum, not its member, which a body in memory may have.
+        try:
+            return msgspec.convert(untagged(tagged(body, True)), wanted, dec_hook=hook)
+        except _MISFITS:
+            raise first from None
 
     def json(data: bytes) -> object:
         return msgspec.json.decode(data, type=wanted, dec_hook=hook)
 
     return BodyReader(value, json, value)
+
+
+def _is_plain_enum(part: object) -> bool:
+    return isinstance(part, type) and issubclass(part, enum.Enum) and not issubclass(part, (str, int))
 
 
 def _classes(annotation: object) -> tuple[type, ...]:
