@@ -9,6 +9,10 @@ import msgspec
 
 UNIONS = (typing.Union, types.UnionType)
 
+# For these msgspec accepts no equal value of another type: no 1.0 or True for an int, no 1 for a bool. It does accept
+# an int for a float and a bytearray for bytes.
+_ONLY_VALIDATED = (str, int, bool, types.NoneType, object, typing.Any)
+
 
 def is_union(annotation: object) -> bool:
     return typing.get_origin(annotation) in UNIONS
@@ -19,6 +23,15 @@ def unwrapped(annotation: object) -> object:
     return typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
 
 
+def is_hashable(annotation: object) -> bool:
+    """False for Annotated with constraints that cannot be hashed."""
+    try:
+        hash(annotation)
+    except TypeError:
+        return False
+    return True
+
+
 def is_attrs(part: object) -> bool:
     return isinstance(part, type) and hasattr(part, "__attrs_attrs__")
 
@@ -26,6 +39,14 @@ def is_attrs(part: object) -> bool:
 def is_typeddict(part: object) -> bool:
     """Also one of typing_extensions, which pydantic asks for before Python 3.12."""
     return typing.is_typeddict(part) or type(part).__name__ == "_TypedDictMeta"
+
+
+def only_validates(annotation: object) -> bool:
+    """Whether a conversion by msgspec whose result equals the body cannot have changed the type of anything in it.
+    `==` alone does not prove it: 1 == 1.0, "red" == Colour.RED, and a tuple equals a named tuple."""
+    if is_union(annotation) or typing.get_origin(annotation) in (dict, list):
+        return all(map(only_validates, typing.get_args(annotation)))
+    return annotation in _ONLY_VALIDATED or annotation in (dict, list)
 
 
 def shown(annotation: object) -> str:

@@ -1,13 +1,13 @@
 """Annotations that msgspec alone cannot convert to: attrs classes with converters, and unions of several classes.
 
 msgspec fills the fields of an attrs class itself and does not run its converters, and it refuses a union of two
-dataclasses. Each such part of an annotation is replaced by a placeholder class; msgspec calls `Placeholders.read` for
-it, and the value is made by calling the user's class, or by the member of the union that fits best.
+dataclasses. Each such part of an annotation, and each class with such a part in a field, is replaced by a placeholder
+class; msgspec calls `Placeholders.read` for it, and the value is made by calling the user's class, or by the member of
+the union that fits best.
 
     list[Order | Invoice] ──replaced──▶ list[Placeholder] ──msgspec──▶ Placeholder ──▶ Order(…) or Invoice(…)
 """
 
-import dataclasses
 import functools
 import operator
 import re
@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from unibus.bus.bodies.annotations import is_attrs, is_union, parts_of, shown
+from unibus.bus.bodies.annotations import is_attrs, is_hashable, is_typeddict, is_union, parts_of, shown
+from unibus.bus.bodies.class_fields import ClassField, accepted_keys, class_of, fields_of_class, has_own_fields
 from unibus.bus.bodies.pydantic_types import is_pydantic_type, pydantic_reader
 from unibus.core.codec.wire import tagged, untagged
 from unibus.core.envelope.record_types import has_fields
@@ -24,6 +25,8 @@ from unibus.errors import HandlerInvalid
 
 _TWO_PATHS = re.compile(r" - at `\$([^`]*)` - at `\$([^`]*)`")
 _MISSING = object()
+# What msgspec raises for a type that it cannot decode to. NotImplementedError: a default of attrs that takes self.
+_UNSUPPORTED = (TypeError, ValueError, NameError, AttributeError, NotImplementedError)
 
 
 class _AcceptsAll(type):
@@ -34,11 +37,16 @@ class _AcceptsAll(type):
 
 
 class _Field(typing.NamedTuple):
-    name: str
-    parameter: str  # of the class: attrs removes the underscore of a private attribute
-    required: bool
-    wanted: object  # None: a converter of the class takes whatever is given
-    converter: object
+    field: ClassField
+    wanted: object  # The type with placeholders. None: a converter of the class takes whatever is given.
+
+
+class _Choice(typing.NamedTuple):
+    """A member of a union."""
+
+    member: object
+    wanted: object
+    accepted: frozenset[str]
 
 
 class Placeholders:
@@ -55,17 +63,17 @@ class Placeholders:
 
     def replaced(self, annotation: typing.Any) -> typing.Any:
         """The annotation with placeholders, or the very same one if it needs none."""
-        if isinstance(annotation, type) and annotation in self._of:
+        if is_hashable(annotation) and annotation in self._of:
             return self._of[annotation]
-        if is_pydantic_type(annotation) and isinstance(annotation, type):
+        if _is_for_pydantic(annotation):
             return self._placeholder(annotation, pydantic_reader(annotation).value)
-        if isinstance(annotation, type) and not typing.get_args(annotation):
-            return self._class(annotation) if needs_constructor(annotation) else annotation
+        if needs_constructor(annotation):
+            return self._class(annotation)
         arguments = typing.get_args(annotation)
         replaced = tuple(self.replaced(argument) if _is_type(argument) else argument for argument in arguments)
         if is_union(annotation):
             return self._union(annotation, arguments, replaced)
-        if all(map(operator.is_, arguments, replaced)):
+        if not arguments or all(map(operator.is_, arguments, replaced)):
             return annotation
         if typing.get_origin(annotation) is typing.Annotated:
             return typing.Annotated[(replaced[0], *annotation.__metadata__)]
@@ -73,53 +81,41 @@ class Placeholders:
 
     def _placeholder(self, key: object, read: Callable[[object], object]) -> type:
         placeholder = _AcceptsAll("Placeholder", (), {})
-        self._of[key] = placeholder
+        if is_hashable(key):
+            self._of[key] = placeholder
         self._read[placeholder] = read
         return placeholder
 
     # A class that is called to make its instances
 
-    def _class(self, wanted: type) -> type:
+    def _class(self, wanted: typing.Any) -> type:
         fields: list[_Field] = []
-        placeholder = self._placeholder(wanted, functools.partial(self._made, wanted, fields))
-        fields.extend(self._fields(wanted))  # After that: the class may contain itself.
+        placeholder = self._placeholder(wanted, functools.partial(self._made, class_of(wanted), fields))
+        for field in fields_of_class(wanted):  # After that: the class may contain itself.
+            fields.append(_Field(field, None if field.converter is not None else self.replaced(field.annotation)))
         return placeholder
 
-    def _fields(self, wanted: typing.Any) -> list[_Field]:
-        hints = typing.get_type_hints(wanted, include_extras=True)
-        found: list[_Field] = []
-        for field in wanted.__attrs_attrs__ if is_attrs(wanted) else dataclasses.fields(wanted):
-            converter = getattr(field, "converter", None)
-            kind = None if converter is not None else self.replaced(hints.get(field.name, typing.Any))
-            if field.init:
-                parameter = getattr(field, "alias", None) or field.name
-                found.append(_Field(field.name, parameter, _is_required(field), kind, converter))
-        return found
-
-    def _made(self, wanted: Callable[..., object], fields: list[_Field], value: object) -> object:
-        assert isinstance(wanted, type)
-        if isinstance(value, wanted):
+    def _made(self, wanted: typing.Any, fields: list[_Field], value: object) -> object:
+        if not is_typeddict(wanted) and isinstance(value, wanted):
             return value
-        given = untagged(tagged(value, True)) if has_fields(value) else value
-        if not isinstance(given, dict):
-            raise ValueError(f"Expected `object`, got `{type(value).__name__}`")
+        given = _given(wanted, [field for field, _ in fields], value)
         values: dict[str, object] = {}
-        for field in fields:
-            found = given.get(field.name, given.get(field.parameter, _MISSING))
+        for field, kind in fields:
+            found = given.get(field.key, given.get(field.other, _MISSING))
             if found is not _MISSING:
-                values[field.parameter] = found if field.wanted is None else self._converted(found, field)
+                values[field.parameter] = found if kind is None else self._converted(found, field.key, kind)
             elif field.required:
-                raise ValueError(f"Object missing required field `{field.name}`")
+                raise ValueError(f"Object missing required field `{field.key}`")
         try:
             return wanted(**values)
         except (TypeError, ValueError, ArithmeticError, AssertionError) as error:
             raise ValueError(f"{error!s:.200}{_blamed(fields, values)}") from error
 
-    def _converted(self, value: object, field: _Field) -> object:
+    def _converted(self, value: object, key: str, wanted: typing.Any) -> object:
         try:
-            return msgspec.convert(value, field.wanted, dec_hook=self.read, from_attributes=True, str_keys=True)
+            return msgspec.convert(value, wanted, dec_hook=self.read, from_attributes=True, str_keys=True)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
-            raise ValueError(f"{error} - at `$.{field.name}`") from error
+            raise ValueError(f"{error} - at `$.{key}`") from error
 
     # A union that msgspec does not support
 
@@ -129,16 +125,20 @@ class Placeholders:
             return annotation if all(map(operator.is_, members, replaced)) else union
         for member, wanted in zip(members, replaced, strict=True):
             check_supported(wanted, member)
-        return self._placeholder(annotation, functools.partial(self._best, tuple(zip(members, replaced, strict=True))))
+        choices = [_Choice(*pair, accepted_keys(pair[0])) for pair in zip(members, replaced, strict=True)]
+        return self._placeholder(annotation, functools.partial(self._best, choices))
 
-    def _best(self, members: tuple[tuple[object, object], ...], value: object) -> object:
+    def _best(self, choices: list[_Choice], value: object) -> object:
         """The member that takes most fields of the value; of several the first one."""
         fitting: list[tuple[int, object]] = []
         problems: list[str] = []
-        for member, wanted in members:
+        keys = _keys_of(value)
+        for member, wanted, accepted in choices:
+            if isinstance(member, type) and type(value) is member:
+                return value
             try:
                 made = msgspec.convert(value, wanted, dec_hook=self.read, from_attributes=True, str_keys=True)
-                fitting.append((_fields_taken(member, value), made))
+                fitting.append((len(keys & accepted), made))
             except (msgspec.ValidationError, TypeError, ValueError) as error:
                 problems.append(f"not {shown(member)} ({merged_paths(str(error))})")
         if not fitting:
@@ -146,27 +146,38 @@ class Placeholders:
         return max(fitting, key=operator.itemgetter(0))[1]
 
 
-def needs_constructor(wanted: type) -> bool:
+def needs_constructor(annotation: object) -> bool:
     """Whether only the class itself can make a right instance: converters of attrs run nowhere else, private
-    attributes have another name there, and pydantic validates its models."""
-    if not (is_attrs(wanted) or dataclasses.is_dataclass(wanted)):
+    attributes have another name there, pydantic validates its models, and msgspec refuses some unions."""
+    wanted = class_of(annotation)
+    if typing.get_origin(annotation) is typing.Annotated or not (isinstance(wanted, type) and has_own_fields(wanted)):
         return False
     return any(
-        is_pydantic_type(part)
+        _is_for_pydantic(part)
         or (is_attrs(part) and _has_own_ways(part))
         or (is_union(part) and not is_supported(part))
-        for part in parts_of(wanted)
+        for part in parts_of(annotation)
     )
 
 
 def _has_own_ways(wanted: typing.Any) -> bool:
-    return any(field.converter is not None or field.alias != field.name for field in wanted.__attrs_attrs__)
+    return any(
+        field.converter is not None or field.alias != field.name or getattr(field.default, "takes_self", False)
+        for field in wanted.__attrs_attrs__
+    )
+
+
+def _is_for_pydantic(part: object) -> bool:
+    """A model, or Annotated with a constraint of pydantic, which msgspec would ignore."""
+    if typing.get_origin(part) is typing.Annotated:
+        return any(map(is_pydantic_type, getattr(part, "__metadata__", ())))
+    return isinstance(part, type) and is_pydantic_type(part)
 
 
 def is_supported(wanted: object) -> bool:
     try:
         msgspec.json.Decoder(wanted)
-    except (TypeError, ValueError, NameError, AttributeError):
+    except _UNSUPPORTED:
         return False
     return True
 
@@ -175,7 +186,7 @@ def check_supported(wanted: typing.Any, annotation: object) -> None:
     """Raises HandlerInvalid for a type that no body can be converted to."""
     try:
         msgspec.json.Decoder(wanted)
-    except (TypeError, ValueError, NameError, AttributeError) as error:
+    except _UNSUPPORTED as error:
         raise HandlerInvalid(
             f"a body cannot be converted to {shown(annotation)}: {error!s:.300}",
             "use dataclasses, attrs, pydantic models, msgspec structs or builtins, defined at the top of a module",
@@ -189,27 +200,60 @@ def merged_paths(text: str) -> str:
     return text
 
 
-def _is_required(field: typing.Any) -> bool:
-    if is_attrs(type(field)) or not isinstance(field, dataclasses.Field):
-        return type(field.default).__name__ == "_Nothing"
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
 def _is_type(argument: object) -> bool:
     return isinstance(argument, type) or typing.get_origin(argument) is not None
 
 
 def _blamed(fields: list[_Field], values: dict[str, object]) -> str:
     """The path of the field whose converter raised: an error of a converter seldom names it."""
-    for field in fields:
+    for field, _ in fields:
         if callable(field.converter) and field.parameter in values:
             try:
                 field.converter(values[field.parameter])
             except (TypeError, ValueError, ArithmeticError, AssertionError):
-                return f" - at `$.{field.name}`"
+                return f" - at `$.{field.key}`"
     return ""
 
 
-def _fields_taken(member: object, value: object) -> int:
-    names = getattr(member, "__annotations__", {}) if isinstance(member, type) else {}
-    return sum(name in names for name in value) if isinstance(value, dict) else 0
+def _given(wanted: typing.Any, fields: list[ClassField], value: object) -> dict[object, object]:
+    """The value as {key: value of the field}. Raises ValueError for what cannot be read as the class."""
+    given = _as_stored(value)
+    config = wanted.__struct_config__ if issubclass(wanted, msgspec.Struct) else None
+    if issubclass(wanted, tuple) or (config is not None and config.array_like):
+        given = _by_position(config, fields, given)
+    if not isinstance(given, dict):
+        raise ValueError(f"Expected `object`, got `{type(value).__name__}`")
+    if config is not None:
+        _check_struct(config, fields, given)
+    return given
+
+
+def _by_position(config: typing.Any, fields: list[ClassField], given: object) -> dict[str, object]:
+    if not isinstance(given, (list, tuple)):
+        raise ValueError(f"Expected `array`, got `{type(given).__name__}`")
+    keys = [field.key for field in fields]
+    if config is not None and config.tag is not None:
+        keys.insert(0, config.tag_field)
+    if len(given) > len(keys) and (config is None or config.forbid_unknown_fields):
+        raise ValueError(f"Expected `array` of at most length {len(keys)}, got {len(given)}")
+    return dict(zip(keys, given, strict=False))
+
+
+def _check_struct(config: typing.Any, fields: list[ClassField], given: dict[object, object]) -> None:
+    """The rules of a struct that msgspec enforces where it makes the struct itself."""
+    tag = given.get(config.tag_field, config.tag)
+    if config.tag is not None and tag != config.tag:
+        raise ValueError(f"Invalid value {tag!r:.80} - at `$.{config.tag_field}`")
+    unknown = given.keys() - {field.key for field in fields} - {config.tag_field}
+    if config.forbid_unknown_fields and unknown:
+        raise ValueError(f"Object contains unknown field `{min(map(str, unknown)):.80}`")
+
+
+def _as_stored(value: object) -> object:
+    """An object with fields as the values that a store would return for it."""
+    return untagged(tagged(value, True)) if has_fields(value) or isinstance(value, msgspec.Struct) else value
+
+
+def _keys_of(value: object) -> frozenset[object]:
+    stored = _as_stored(value)
+    return frozenset(stored) if isinstance(stored, dict) else frozenset()

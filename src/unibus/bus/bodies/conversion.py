@@ -25,8 +25,8 @@ from uuid import UUID
 
 import msgspec
 
-from unibus.bus.bodies.annotations import is_typeddict, is_union, shown, unwrapped
-from unibus.bus.bodies.class_readers import Placeholders, check_supported, merged_paths
+from unibus.bus.bodies.annotations import is_typeddict, is_union, only_validates, parts_of, shown, unwrapped
+from unibus.bus.bodies.class_readers import Placeholders, check_supported, merged_paths, needs_constructor
 from unibus.bus.bodies.pydantic_types import BodyReader, is_pydantic_type, pydantic_reader, uses_pydantic
 from unibus.core.codec.wire import tagged, untagged
 from unibus.core.envelope.payload import SerializationFormat, Serialized
@@ -60,6 +60,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
     # Decided once: a test with the class of a pydantic model takes as long as half of a validation.
     never = frozenset(kind for kind in (dict, bytes, list) if not issubclass(kind, exact))
     is_json = annotation is not str
+    keeps_types = only_validates(annotation)
 
     def convert(body: object) -> object:
         kind = type(body)
@@ -75,7 +76,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
             else:
                 converted = read(body)
             # If the conversion only validated the body (a dict as dict[str, int]), pass the original, not the copy.
-            return body if type(converted) is kind and converted == body else converted
+            return body if keeps_types and type(converted) is kind and converted == body else converted
         except _MISFITS as error:
             raise PayloadMismatch(
                 f"expected {shown(annotation)}, the body is {type(body).__name__}: {merged_paths(describe(error))}",
@@ -101,6 +102,8 @@ def _refuse(why: str, body: object) -> object:
 def _check_stored(annotation: object) -> None:
     """Refuse a class of which a body that was stored can never be an instance."""
     if not isinstance(annotation, type) or is_pydantic_type(annotation) or issubclass(annotation, enum.Enum):
+        return
+    if needs_constructor(annotation):  # msgspec may not know it, but the class itself can make its instances.
         return
     custom = isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType)
     if custom and not any(issubclass(kind, annotation) for kind in _DECODED):
@@ -150,15 +153,33 @@ def _msgspec_reader(annotation: typing.Any) -> BodyReader:
     hook = None if wanted is annotation else placeholders.read
     wants_dict = unwrapped(annotation) is dict or typing.get_origin(unwrapped(annotation)) is dict
 
+    has_enums = any(map(_is_plain_enum, parts_of(annotation)))
+
     def value(body: object) -> object:
         if is_pydantic(body) or (wants_dict and (has_fields(body) or isinstance(body, msgspec.Struct))):
             body = untagged(tagged(body, True))  # As it would be received from a store.
-        return msgspec.convert(body, wanted, from_attributes=True, dec_hook=hook)
+        try:
+            return msgspec.convert(body, wanted, from_attributes=True, dec_hook=hook)
+        except msgspec.ValidationError as error:
+            if not has_enums:
+                raise
+            return by_values(body, error)
+
+    def by_values(body: object, first: Exception) -> object:
+        # msgspec takes the value of a plain enum, not its member, which a body in memory may have.
+        try:
+            return msgspec.convert(untagged(tagged(body, True)), wanted, dec_hook=hook)
+        except _MISFITS:
+            raise first from None
 
     def json(data: bytes) -> object:
         return msgspec.json.decode(data, type=wanted, dec_hook=hook)
 
     return BodyReader(value, json, value)
+
+
+def _is_plain_enum(part: object) -> bool:
+    return isinstance(part, type) and issubclass(part, enum.Enum) and not issubclass(part, (str, int))
 
 
 def _classes(annotation: object) -> tuple[type, ...]:

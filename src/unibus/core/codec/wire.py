@@ -29,14 +29,14 @@ from mypy_extensions import i64
 
 from unibus.core.envelope.exact_text import exact_text
 from unibus.core.envelope.message_properties import Int32
-from unibus.core.envelope.record_types import fields_of, has_fields
+from unibus.core.envelope.record_types import fields_of, has_fields, struct_fields
 from unibus.errors import DecodeError, SerializationFailed
 from unibus.limits import DECODE_DEPTH_MAX
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1
 
-# msgspec leaves these unchanged when it turns a struct into its fields; they get their tag afterwards.
+# msgspec leaves these unchanged when it reduces a value of its own types; they get their tag afterwards.
 _LEAVES: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, UUID, Decimal)
 _to_builtins: Final = msgspec.to_builtins
 
@@ -135,6 +135,8 @@ def _reduced(value: object) -> object:
         return reduced
     if has_fields(value):
         return record_fields(value)
+    if isinstance(value, msgspec.Struct):
+        return struct_fields(value)
     try:
         reduced = _to_builtins(value, builtin_types=_LEAVES, enc_hook=_as_base_or_refuse)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -160,7 +162,7 @@ def _as_base(value: object) -> object:
 
 
 def _as_base_or_refuse(value: object) -> object:
-    """For the fields of a struct."""
+    """For what is inside of a value that msgspec reduces."""
     reduced = _as_base(value)
     if reduced is None and has_fields(value):
         return fields_of(value)

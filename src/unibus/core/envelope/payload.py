@@ -8,10 +8,12 @@ import enum
 from typing import Final, TypeAlias, final
 
 import msgspec
+from mypy_extensions import i64
 
-from unibus.core.envelope.record_types import fields_of, has_fields
+from unibus.core.envelope.record_types import fields_of, has_fields, struct_fields
 from unibus.display import guarded
 from unibus.errors import SerializationFailed
+from unibus.limits import DECODE_DEPTH_MAX
 
 
 class SerializationFormat(enum.Enum):
@@ -63,7 +65,7 @@ class Payload:
     def json(value: object) -> "Payload":
         """A value that JSON can express. Raises SerializationFailed for anything else."""
         try:
-            return Payload(_to_builtins(value, str_keys=True, enc_hook=_fields_or_refuse))
+            return Payload(_to_builtins(_with_fields(value), str_keys=True, enc_hook=_refuse))
         except (TypeError, ValueError, RuntimeError) as error:
             raise SerializationFailed(f"payload cannot be written as JSON: {error}") from error
 
@@ -108,8 +110,24 @@ def payload_kind(body: object) -> str:
     return KIND_SERIALIZED if isinstance(body, Serialized) else KIND_JSON
 
 
-def _fields_or_refuse(value: object) -> object:
-    """For what msgspec cannot write itself: a pydantic model, anywhere in the value."""
+def _with_fields(value: object, levels: i64 = DECODE_DEPTH_MAX) -> object:
+    """The value with the fields of every object in it. Not left to msgspec, which omits the private attributes of an
+    attrs class. `levels` is how many levels of nesting may still follow."""
+    if isinstance(value, (str, int, float)) or value is None:
+        return value
     if has_fields(value):
-        return fields_of(value)
+        value = fields_of(value)
+    elif isinstance(value, msgspec.Struct):
+        value = struct_fields(value)
+    if not isinstance(value, (dict, list, tuple, set, frozenset)):
+        return value
+    if levels <= 0:
+        raise ValueError(f"it nests deeper than {DECODE_DEPTH_MAX}")
+    if isinstance(value, dict):
+        return {key: _with_fields(item, levels - 1) for key, item in value.items()}
+    items = [_with_fields(item, levels - 1) for item in value]
+    return tuple(items) if isinstance(value, tuple) else items
+
+
+def _refuse(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is unsupported")

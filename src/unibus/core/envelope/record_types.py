@@ -1,21 +1,26 @@
-"""Objects with named fields: pydantic models, attrs classes and dataclasses, as the values that a store can write.
+"""Objects with named fields: pydantic models, attrs classes, dataclasses and structs, as values that a store can write.
 
     pydantic    what pydantic writes as JSON: times and decimals as text, by alias, without computed fields
     attrs       {name of the attribute: value}, one step
     dataclass   {name of the field: value}, one step
+    struct      {name that the struct gives the field: value}, one step, with its tag; a list if it is array_like
 
 The rule: what `fields_of` returns becomes an equal object again when it is validated with the class. pydantic and attrs
-are recognised by what they leave on a class and never imported, so neither is a dependency. msgspec structs need no
-code here: msgspec writes them itself.
+are recognised by what they leave on a class and never imported, so neither is a dependency. One step at a time, because
+msgspec omits the private attributes of an attrs class that it writes itself, inside of a struct.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, cast
+from typing import Any, Final, cast
+
+import msgspec
 
 # Left on a class by pydantic, by attrs and by the standard library.
 _PYDANTIC: Final = "__pydantic_serializer__"
 _ATTRS: Final = "__attrs_attrs__"
 _DATACLASS: Final = "__dataclass_fields__"
+
+_EMPTY: Final = (list, set, dict)
 
 
 def has_fields(value: object) -> bool:
@@ -40,6 +45,30 @@ def fields_of(value: object) -> object:
     names = _attrs_names(kind) if hasattr(kind, _ATTRS) else _dataclass_names(kind)
     # A field without a value (init=False and never assigned) is omitted: reading it would raise.
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
+
+
+def struct_fields(value: object) -> object:
+    """The fields of a msgspec struct, as msgspec itself would write them. Fields that are UNSET are omitted, and with
+    omit_defaults those that have their default."""
+    struct: Any = value
+    config = struct.__struct_config__
+    values = [getattr(struct, name) for name in struct.__struct_fields__]
+    if config.array_like:
+        return values if config.tag is None else [config.tag, *values]
+    defaults = struct.__struct_defaults__ if config.omit_defaults else ()
+    # Only the last fields have defaults.
+    defaults = (*[msgspec.NODEFAULT] * (len(values) - len(defaults)), *defaults)
+    written: dict[str, object] = {} if config.tag is None else {config.tag_field: config.tag}
+    for key, item, default in zip(struct.__struct_encode_fields__, values, defaults, strict=True):
+        if item is not msgspec.UNSET and not _is_default(item, default):
+            written[key] = item
+    return written
+
+
+def _is_default(item: object, default: object) -> bool:
+    """By the rule of msgspec: the very default, or an empty list, set or dict where that is the default."""
+    factory = getattr(default, "factory", None)
+    return item is default or (factory in _EMPTY and type(item) is factory and not item)
 
 
 def _attrs_names(kind: type[object]) -> list[str]:
