@@ -355,3 +355,136 @@ def test_members_of_an_enum_are_accepted_like_their_values(
 def test_an_enum_of_another_class_is_refused_with_the_first_error() -> None:
     with pytest.raises(PayloadMismatch, match="Expected `int`, got `object`|got `Opaque`"):
         converter(list[Number])([object()])
+
+
+# Errors show only a little of the body
+
+SECRET = "SECRET" + "abcdefghij" * 60
+
+
+class TagA(msgspec.Struct, tag="a"):
+    x: int
+
+
+class TagB(msgspec.Struct, tag="b"):
+    x: int
+
+
+class Forbids(msgspec.Struct, forbid_unknown_fields=True):
+    x: int = 1
+
+
+@attrs.define
+class In:
+    x: str = attrs.field(validator=attrs.validators.in_(["a"]))
+
+
+@attrs.define
+class InConverted:
+    x: str = attrs.field(validator=attrs.validators.in_(["a"]), converter=str)
+
+
+@attrs.define
+class Matches:
+    x: str = attrs.field(validator=attrs.validators.matches_re("a"))
+
+
+@dataclasses.dataclass
+class RaisesValue:
+    x: str
+
+    def __post_init__(self) -> None:
+        raise ValueError("not this: " + " ".join(self.x))
+
+
+@dataclasses.dataclass
+class RaisesKey:
+    x: str
+
+    def __post_init__(self) -> None:
+        raise KeyError(self.x)
+
+
+@attrs.define
+class ConverterRaisesKey:
+    x: str = attrs.field(converter=lambda value: {}[value])
+
+
+class ModelRaisesValue(pydantic.BaseModel):
+    x: str
+
+    @pydantic.field_validator("x")
+    @classmethod
+    def check(cls, value: str) -> str:
+        raise ValueError(f"bad {value}")
+
+
+class ModelRaisesKey(pydantic.BaseModel):
+    x: str
+
+    @pydantic.field_validator("x")
+    @classmethod
+    def check(cls, value: str) -> str:
+        raise KeyError(value)
+
+
+class ModelForbids(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    x: int = 1
+
+
+@pytest.mark.parametrize(
+    ("annotation", "body", "text"),
+    [
+        (Number, SECRET, "expected Number"),
+        (list[Colour], [SECRET], "Invalid enum value 'SECRET"),
+        (list[Colour], [SECRET], "- at `$[0]`"),
+        (typing.Literal["a"], SECRET, "Invalid enum value 'SECRET"),
+        (TagA | TagB, {"type": SECRET, "x": 1}, "- at `$.type`"),
+        (Forbids, {SECRET: 1}, "Object contains unknown field `SECRET"),
+        (HoldsInStruct, {SECRET: 1}, "Object contains unknown field `SECRET"),
+        (HoldsInStruct, {"type": SECRET}, "- at `$.type`"),
+        (list[Private], [{"a": SECRET}], "- at `$[0].a`"),
+        (Private | Base, {"a": SECRET}, "not Base (Expected `int`, got `str` - at `$.a`)"),
+        (In, {"x": SECRET}, "'x' must be in ['a'] (got 'SECRET"),
+        (InConverted, {"x": SECRET}, "'x' must be in ['a'] (got 'SECRET"),
+        (Matches, {"x": SECRET}, "'x' must match regex 'a' ('SECRET"),
+        (RaisesValue, {"x": SECRET}, "expected RaisesValue, the body is dict: not this: S E C"),
+        (list[RaisesValue], [{"x": SECRET}], "- at `$[0]`"),
+        (RaisesKey, {"x": SECRET}, "expected RaisesKey, the body is dict: KeyError: SECRET"),
+        (ConverterRaisesKey, {"x": SECRET}, "expected ConverterRaisesKey, the body is dict: KeyError: SECRET"),
+        (ModelRaisesValue, {"x": SECRET}, "ModelRaisesValue.x: Value error, bad SECRET"),
+        (ModelRaisesKey, {"x": SECRET}, "expected ModelRaisesKey, the body is dict: KeyError: SECRET"),
+        (ModelForbids, {SECRET: 1}, "ModelForbids.SECRET"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_an_error_shows_only_a_little_of_the_body(
+    sync_bus: SyncMessageBus, caplog: pytest.LogCaptureFixture, annotation: object, body: object, text: str
+) -> None:
+    def handler(value: object) -> None: ...
+
+    handler.__annotations__["value"] = annotation
+    sync_bus.subscribe("c", handler, dispatch="inline", retry_attempts=3)
+    sync_bus.publish("c", body)
+    (dead,) = sync_bus.dead_letters("c")
+    description = str(dead.headers["DeadLetterErrorDescription"])
+    assert text in description
+    assert dead.headers["DeadLetterReason"] == "PayloadMismatch"
+    assert dead.headers["DeadLetterAttempts"] == 1
+    for shown in (description, caplog.text):
+        assert SECRET[:81] not in shown
+        assert " ".join(SECRET[:120]) not in shown
+
+
+def test_a_body_that_nests_too_deeply_for_its_class_does_not_fit() -> None:
+    @attrs.define
+    class Node:
+        child: Any = attrs.field(default=None, converter=lambda value: value and make(value))
+
+    make = converter(Node)
+    body: dict[str, object] = {}
+    for _ in range(3000):
+        body = {"child": body}
+    with pytest.raises(PayloadMismatch):
+        make(body)

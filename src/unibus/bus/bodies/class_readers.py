@@ -10,7 +10,6 @@ the union that fits best.
 
 import functools
 import operator
-import re
 import typing
 from collections.abc import Callable
 
@@ -18,13 +17,14 @@ import msgspec
 
 from unibus.bus.bodies.annotations import is_attrs, is_hashable, is_typeddict, is_union, parts_of, shown
 from unibus.bus.bodies.class_fields import ClassField, accepted_keys, class_of, fields_of_class, has_own_fields
+from unibus.bus.bodies.descriptions import Described, cut, described
 from unibus.bus.bodies.pydantic_types import is_pydantic_type, pydantic_reader
 from unibus.core.codec.wire import tagged, untagged
 from unibus.core.envelope.record_types import has_fields
 from unibus.errors import HandlerInvalid
 
-_TWO_PATHS = re.compile(r" - at `\$([^`]*)` - at `\$([^`]*)`")
 _MISSING = object()
+_STANDARD = ("builtins", "datetime", "decimal", "uuid")
 # What msgspec raises for a type that it cannot decode to. NotImplementedError: a default of attrs that takes self.
 _UNSUPPORTED = (TypeError, ValueError, NameError, AttributeError, NotImplementedError)
 
@@ -105,17 +105,17 @@ class Placeholders:
             if found is not _MISSING:
                 values[field.parameter] = found if kind is None else self._converted(found, field.key, kind)
             elif field.required:
-                raise ValueError(f"Object missing required field `{field.key}`")
+                raise Described(f"Object missing required field `{field.key}`")
         try:
             return wanted(**values)
-        except (TypeError, ValueError, ArithmeticError, AssertionError) as error:
-            raise ValueError(f"{error!s:.200}{_blamed(fields, values)}") from error
+        except Exception as error:  # Of validators, converters and __post_init__, which may raise anything.
+            raise Described(f"{described(error)}{_blamed(fields, values)}") from error
 
     def _converted(self, value: object, key: str, wanted: typing.Any) -> object:
         try:
             return msgspec.convert(value, wanted, dec_hook=self.read, from_attributes=True, str_keys=True)
-        except (msgspec.ValidationError, TypeError, ValueError) as error:
-            raise ValueError(f"{error} - at `$.{key}`") from error
+        except Exception as error:
+            raise Described(f"{described(error)} - at `$.{key}`") from error
 
     # A union that msgspec does not support
 
@@ -139,10 +139,10 @@ class Placeholders:
             try:
                 made = msgspec.convert(value, wanted, dec_hook=self.read, from_attributes=True, str_keys=True)
                 fitting.append((len(keys & accepted), made))
-            except (msgspec.ValidationError, TypeError, ValueError) as error:
-                problems.append(f"not {shown(member)} ({merged_paths(str(error))})")
+            except Exception as error:
+                problems.append(f"not {shown(member)} ({described(error)})")
         if not fitting:
-            raise ValueError("; ".join(problems))
+            raise Described("; ".join(problems))
         return max(fitting, key=operator.itemgetter(0))[1]
 
 
@@ -193,36 +193,32 @@ def check_supported(wanted: typing.Any, annotation: object) -> None:
         ) from error
 
 
-def merged_paths(text: str) -> str:
-    """`at $.price - at $.items[2]`, written from the inside to the outside, as one path: `at $.items[2].price`."""
-    while (merged := _TWO_PATHS.sub(r" - at `$\2\1`", text)) != text:
-        text = merged
-    return text
-
-
 def _is_type(argument: object) -> bool:
     return isinstance(argument, type) or typing.get_origin(argument) is not None
 
 
 def _blamed(fields: list[_Field], values: dict[str, object]) -> str:
-    """The path of the field whose converter raised: an error of a converter seldom names it."""
+    """The path of the field whose converter raised: an error of a converter seldom names it. Only converters of the
+    standard library are called again: one of the user may have effects, or convert nested values, and then each level
+    would double the work."""
     for field, _ in fields:
-        if callable(field.converter) and field.parameter in values:
+        is_standard = getattr(field.converter, "__module__", None) in _STANDARD
+        if is_standard and callable(field.converter) and field.parameter in values:
             try:
                 field.converter(values[field.parameter])
-            except (TypeError, ValueError, ArithmeticError, AssertionError):
+            except Exception:
                 return f" - at `$.{field.key}`"
     return ""
 
 
 def _given(wanted: typing.Any, fields: list[ClassField], value: object) -> dict[object, object]:
-    """The value as {key: value of the field}. Raises ValueError for what cannot be read as the class."""
+    """The value as {key: value of the field}. Raises Described for what cannot be read as the class."""
     given = _as_stored(value)
     config = wanted.__struct_config__ if issubclass(wanted, msgspec.Struct) else None
     if issubclass(wanted, tuple) or (config is not None and config.array_like):
         given = _by_position(config, fields, given)
     if not isinstance(given, dict):
-        raise ValueError(f"Expected `object`, got `{type(value).__name__}`")
+        raise Described(f"Expected `object`, got `{type(value).__name__}`")
     if config is not None:
         _check_struct(config, fields, given)
     return given
@@ -230,12 +226,12 @@ def _given(wanted: typing.Any, fields: list[ClassField], value: object) -> dict[
 
 def _by_position(config: typing.Any, fields: list[ClassField], given: object) -> dict[str, object]:
     if not isinstance(given, (list, tuple)):
-        raise ValueError(f"Expected `array`, got `{type(given).__name__}`")
+        raise Described(f"Expected `array`, got `{type(given).__name__}`")
     keys = [field.key for field in fields]
     if config is not None and config.tag is not None:
         keys.insert(0, config.tag_field)
     if len(given) > len(keys) and (config is None or config.forbid_unknown_fields):
-        raise ValueError(f"Expected `array` of at most length {len(keys)}, got {len(given)}")
+        raise Described(f"Expected `array` of at most length {len(keys)}, got {len(given)}")
     return dict(zip(keys, given, strict=False))
 
 
@@ -243,10 +239,10 @@ def _check_struct(config: typing.Any, fields: list[ClassField], given: dict[obje
     """The rules of a struct that msgspec enforces where it makes the struct itself."""
     tag = given.get(config.tag_field, config.tag)
     if config.tag is not None and tag != config.tag:
-        raise ValueError(f"Invalid value {tag!r:.80} - at `$.{config.tag_field}`")
+        raise Described(f"Invalid value {cut(repr(tag))} - at `$.{config.tag_field}`")
     unknown = given.keys() - {field.key for field in fields} - {config.tag_field}
     if config.forbid_unknown_fields and unknown:
-        raise ValueError(f"Object contains unknown field `{min(map(str, unknown)):.80}`")
+        raise Described(f"Object contains unknown field `{cut(min(map(str, unknown)))}`")
 
 
 def _as_stored(value: object) -> object:

@@ -26,19 +26,18 @@ from uuid import UUID
 import msgspec
 
 from unibus.bus.bodies.annotations import is_typeddict, is_union, only_validates, parts_of, shown, unwrapped
-from unibus.bus.bodies.class_readers import Placeholders, check_supported, merged_paths, needs_constructor
+from unibus.bus.bodies.class_readers import Placeholders, check_supported, needs_constructor
 from unibus.bus.bodies.pydantic_types import BodyReader, is_pydantic_type, pydantic_reader, uses_pydantic
 from unibus.core.codec.wire import tagged, untagged
 from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.core.envelope.record_types import has_fields, is_pydantic
-from unibus.errors import HandlerInvalid, PayloadMismatch, SerializationFailed
+from unibus.errors import HandlerInvalid, PayloadMismatch
 
 Convert = Callable[[object], object]
 T = typing.TypeVar("T")
 
 # What a decoded body can be (core/codec/wire.py).
 _DECODED = (dict, list, tuple, set, frozenset, str, bytes, int, float, datetime, date, time, timedelta, UUID, Decimal)
-_MISFITS = (msgspec.ValidationError, msgspec.DecodeError, TypeError, ValueError, SerializationFailed)
 
 
 def converter(annotation: object, in_memory: bool = False) -> Convert:
@@ -77,9 +76,11 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
                 converted = read(body)
             # If the conversion only validated the body (a dict as dict[str, int]), pass the original, not the copy.
             return body if keeps_types and type(converted) is kind and converted == body else converted
-        except _MISFITS as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # Validators, converters and __post_init__ may raise anything: no retry helps.
             raise PayloadMismatch(
-                f"expected {shown(annotation)}, the body is {type(body).__name__}: {merged_paths(describe(error))}",
+                f"expected {shown(annotation)}, the body is {type(body).__name__}: {describe(error)}",
                 "send a body of that type, or ask for another type",
             ) from error
 
@@ -169,7 +170,7 @@ def _msgspec_reader(annotation: typing.Any) -> BodyReader:
         # msgspec takes the value of a plain enum, not its member, which a body in memory may have.
         try:
             return msgspec.convert(untagged(tagged(body, True)), wanted, dec_hook=hook)
-        except _MISFITS:
+        except Exception:
             raise first from None
 
     def json(data: bytes) -> object:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from unibus.bus.bodies.annotations import parts_of, shown
+from unibus.bus.bodies.descriptions import Described, cut, described, shortened
 from unibus.core.codec.wire import is_plain, tagged, untagged
 from unibus.core.envelope.record_types import has_fields
 from unibus.errors import HandlerInvalid
 
 _ERRORS_SHOWN = 3
-_INPUT_CHARS_MAX = 80
 _TEXT_CHARS_MAX = 200
 _MODULES = ("pydantic", "pydantic_core", "annotated_types")
 
@@ -29,7 +29,7 @@ class BodyReader(typing.NamedTuple):
     value: Read  # of a decoded value
     json: Read  # of JSON as bytes
     of_dict: Read  # of a dict, which most bodies are; it may raise an error that `describe` has to put into words
-    describe: Callable[[Exception], str] = str
+    describe: Callable[[Exception], str] = described
 
 
 def uses_pydantic(annotation: object) -> bool:
@@ -79,16 +79,16 @@ def _reader(from_value: Read, from_json: Read, invalid: type[Exception], schema:
                 return from_json(msgspec.json.encode(body))
             return from_value(body)
         except invalid as error:
-            raise ValueError(described(error, hides_input)) from error
+            raise Described(problems(error, hides_input)) from error
 
     def json(data: bytes) -> object:
         try:
             return from_json(data)
         except invalid as error:
-            raise ValueError(described(error, hides_input)) from error
+            raise Described(problems(error, hides_input)) from error
 
     def describe(error: Exception) -> str:
-        return described(error, hides_input) if isinstance(error, invalid) else str(error)
+        return problems(error, hides_input) if isinstance(error, invalid) else described(error)
 
     # pydantic's own function, without a call of Python around it: that would be a tenth of a small model's time.
     return BodyReader(value, json, value if by_json else from_value, describe)
@@ -125,7 +125,7 @@ class _Schema:
                 self.hides_input |= part.get("hide_input_in_errors") is True
 
 
-def described(error: typing.Any, hides_input: bool) -> str:
+def problems(error: typing.Any, hides_input: bool) -> str:
     """`Order.items[2].price: Input should be a valid decimal`, for the first three errors, and how many more."""
     found = error.errors(include_url=False, include_context=False, include_input=not hides_input)
     texts = [f"{error.title}{_path(each['loc'])}: {_problem(each)}" for each in found[:_ERRORS_SHOWN]]
@@ -134,16 +134,16 @@ def described(error: typing.Any, hides_input: bool) -> str:
 
 
 def _path(places: Iterable[object]) -> str:
-    return "".join(f"[{place}]" if isinstance(place, int) else f".{place}" for place in places)
+    path = "".join(f"[{place}]" if isinstance(place, int) else f".{cut(str(place))}" for place in places)
+    return cut(path, _TEXT_CHARS_MAX)
 
 
 def _problem(error: dict[str, typing.Any]) -> str:
     given = error.get("input")
-    text = f"{error['msg']:.{_TEXT_CHARS_MAX}}"
+    text = shortened(error["msg"])
     if error["type"] == "missing" or not isinstance(given, (str, int, float)):
         return text
-    shown = repr(given)
-    return f"{text} (got {shown if len(shown) <= _INPUT_CHARS_MAX else shown[: _INPUT_CHARS_MAX - 1] + '…'})"
+    return f"{text} (got {cut(repr(given))})"
 
 
 def _pydantic() -> typing.Any:
