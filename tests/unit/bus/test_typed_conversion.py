@@ -353,7 +353,7 @@ def test_members_of_an_enum_are_accepted_like_their_values(
 
 
 def test_an_enum_of_another_class_is_refused_with_the_first_error() -> None:
-    with pytest.raises(PayloadMismatch, match="Expected `int`, got `object`|got `Opaque`"):
+    with pytest.raises(PayloadMismatch, match="Expected `int`, got `object`"):
         converter(list[Number])([object()])
 
 

@@ -206,7 +206,7 @@ def _blamed(fields: list[_Field], values: dict[str, object]) -> str:
         if is_standard and callable(field.converter) and field.parameter in values:
             try:
                 field.converter(values[field.parameter])
-            except Exception:
+            except (TypeError, ValueError, ArithmeticError):
                 return f" - at `$.{field.key}`"
     return ""
 

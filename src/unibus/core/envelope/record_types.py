@@ -11,7 +11,7 @@ msgspec omits the private attributes of an attrs class that it writes itself, in
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -50,16 +50,20 @@ def fields_of(value: object) -> object:
 def struct_fields(value: object) -> object:
     """The fields of a msgspec struct, as msgspec itself would write them. Fields that are UNSET are omitted, and with
     omit_defaults those that have their default."""
-    struct: Any = value
-    config = struct.__struct_config__
-    values = [getattr(struct, name) for name in struct.__struct_fields__]
-    if config.array_like:
-        return values if config.tag is None else [config.tag, *values]
-    defaults = struct.__struct_defaults__ if config.omit_defaults else ()
+    kind = type(value)
+    config = cast(object, getattr(kind, "__struct_config__"))  # noqa: B009 - `object` has no attribute, here and below
+    tag = cast(object, getattr(config, "tag"))  # noqa: B009
+    values = [cast(object, getattr(value, name)) for name in _texts_of(kind, "__struct_fields__")]
+    if getattr(config, "array_like"):  # noqa: B009
+        return values if tag is None else [tag, *values]
+    defaults: list[object] = []
+    if getattr(config, "omit_defaults"):  # noqa: B009
+        defaults = list(cast(Iterable[object], getattr(kind, "__struct_defaults__")))  # noqa: B009
     # Only the last fields have defaults.
-    defaults = (*[msgspec.NODEFAULT] * (len(values) - len(defaults)), *defaults)
-    written: dict[str, object] = {} if config.tag is None else {config.tag_field: config.tag}
-    for key, item, default in zip(struct.__struct_encode_fields__, values, defaults, strict=True):
+    missing: list[object] = [msgspec.NODEFAULT for _ in range(len(values) - len(defaults))]
+    written: dict[str, object] = {} if tag is None else {str(getattr(config, "tag_field")): tag}  # noqa: B009
+    keys = _texts_of(kind, "__struct_encode_fields__")
+    for key, item, default in zip(keys, values, missing + defaults, strict=True):
         if item is not msgspec.UNSET and not _is_default(item, default):
             written[key] = item
     return written
@@ -69,6 +73,10 @@ def _is_default(item: object, default: object) -> bool:
     """By the rule of msgspec: the very default, or an empty list, set or dict where that is the default."""
     factory = getattr(default, "factory", None)
     return item is default or (factory in _EMPTY and type(item) is factory and not item)
+
+
+def _texts_of(kind: type[object], attribute: str) -> list[str]:
+    return [str(each) for each in cast(Iterable[object], getattr(kind, attribute))]
 
 
 def _attrs_names(kind: type[object]) -> list[str]:
