@@ -1,5 +1,5 @@
-"""Errors for code that mixes up the async and the sync API, or a message and its body: `with MessageBus()`,
-`async with` on a received message of `unibus.sync`, a `for` loop over a result that was not awaited, `message["id"]`.
+"""Errors for code that mixes up the async and the sync API: `with MessageBus()`, `async with` on a received message of
+`unibus.sync`, a `for` loop over a result that was not awaited.
 
 Python's own error names a protocol that is missing, and not what to write instead. So each class gets the methods of
 the other API, which raise a UsageError with the answer. They are added at run time and not written in the class:
@@ -30,18 +30,3 @@ def _raising(what: str, hint: str) -> Callable[..., NoReturn]:
         raise UsageError(what, hint)
 
     return raises
-
-
-def explain_items(owner: type) -> None:
-    """Make `message["id"]` name the body: a handler without an annotation gets the Message, and not its body.
-
-    A TypeError as before, so that code which tests for items by trying works as before.
-    """
-    setattr(owner, "__getitem__", _item)  # noqa: B010 - for type checkers the class has no items
-
-
-def _item(self: object, key: object) -> NoReturn:
-    raise TypeError(
-        f"a Message has no items: write message.body[{key!r:.60}], or let the handler take the body by an annotation:"
-        " def handler(order: dict)"
-    )

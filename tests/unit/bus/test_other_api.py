@@ -5,13 +5,11 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 import unibus.sync
 from unibus.bus.api.message_bus import MessageBus
-from unibus.core.envelope.message import Message
 from unibus.errors import UsageError
 
 SyncBus = unibus.sync.MessageBus
@@ -123,12 +121,3 @@ def test_the_result_of_the_sync_bus_is_not_awaitable() -> None:
 
     with pytest.raises(TypeError, match="await"):
         asyncio.run(main())
-
-
-def test_an_item_of_a_message_names_its_body() -> None:
-    message: Any = Message.new("orders", {"id": 7})
-    with pytest.raises(TypeError, match=r"write message\.body\['id'\], or let the handler take the body"):
-        message["id"]
-    for use in (list, iter, lambda each: "id" in each):
-        with pytest.raises(TypeError):
-            list(use(message))

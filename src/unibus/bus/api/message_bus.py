@@ -21,7 +21,7 @@ from unibus.bus.entities.entities import Entities
 from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
 from unibus.bus.names import checked_name
-from unibus.bus.other_api import NOT_AWAITED, SYNC_BLOCK, explain_items, refuse
+from unibus.bus.other_api import NOT_AWAITED, SYNC_BLOCK, refuse
 from unibus.bus.outbox.relay_route import Relayed
 from unibus.bus.pubsub.backpressure import on_a_loop
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
@@ -472,7 +472,6 @@ refuse(
     "the result of an async bus was used before it was awaited",
     "write `await` before the call; without async use unibus.sync.MessageBus",
 )
-explain_items(Message)
 
 
 def settle(reply: "asyncio.Future[Message]", message: Message) -> None:
