@@ -346,3 +346,12 @@ def test_texts_of_users_stay_in_their_line() -> None:
     assert one_line(ValueError("a\nERROR forged")) == "ValueError: a ERROR forged"
     assert len(one_line(ValueError("x" * 10_000))) == 500
     assert shown("a\nb") == r"'a\nb'"
+
+
+async def test_a_handler_that_takes_the_message_for_its_body_is_helped(caplog: pytest.LogCaptureFixture) -> None:
+    async with MessageBus() as bus:
+        bus.subscribe("c", lambda order: order["id"], retry_attempts=0)
+        await bus.publish("c", {"id": 1})
+        await bus.drain(10)
+    (line,) = lines(caplog, logging.ERROR)
+    assert "the handler got a Message: use message.body" in line

@@ -371,7 +371,7 @@ def test_a_typed_dict_is_checked(sync_bus: SyncMessageBus) -> None:
 
     body = {"a": 1}
     assert delivered(sync_bus, handler, body) == []
-    assert seen[0] is body
+    assert seen == [body]
     (letter,) = delivered(sync_bus, handler, {"a": "one"})
     assert letter.headers["DeadLetterReason"] == "PayloadMismatch"
 

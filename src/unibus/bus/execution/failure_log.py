@@ -39,6 +39,9 @@ KINDS_MAX: Final = 1_000
 LINE_CHARS_MAX: Final = 500
 """The text of an exception in a line. The traceback and the dead-lettered message have more of it."""
 
+_MESSAGE_WITHOUT_ITEMS: Final = "TypeError: 'Message' object is not subscriptable"
+"""The likeliest mistake in a first handler: it takes the message for its body."""
+
 
 @dataclass(frozen=True)
 class FailedDelivery:
@@ -144,6 +147,8 @@ def one_line(error: BaseException) -> str:
     """Type and text of an exception, without line breaks and control characters: it must not forge lines of the log."""
     text = " ".join(described(error).split())
     text = "".join([each if each.isprintable() else escaped(each) for each in text[: LINE_CHARS_MAX + 1]])
+    if text == _MESSAGE_WITHOUT_ITEMS:
+        text += " (the handler got a Message: use message.body, or annotate its parameter, for example order: dict)"
     return text if len(text) <= LINE_CHARS_MAX else text[: LINE_CHARS_MAX - 1] + "…"
 
 
