@@ -154,6 +154,7 @@ async def test_a_bus_in_memory_does_not_open_a_store_for_its_repr() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.processes
 def test_a_forked_child_has_a_repr_too() -> None:
     with SyncMessageBus() as bus:
         text = f"<SyncMessageBus of process {os.getpid()}, not usable in this forked child>"
