@@ -1,6 +1,7 @@
 """The strict priority queue: exact order, exact bound, from any thread."""
 
 import gc
+import random
 import sys
 import threading
 import tracemalloc
@@ -390,3 +391,20 @@ def test_a_finalizer_that_pushes_does_not_break_the_bound(allocations: int) -> N
     finally:
         gc.set_threshold(*thresholds)
         gc.enable()
+
+
+def test_items_are_in_the_order_of_pop_and_stay() -> None:
+    rng = random.Random(7)
+    for _ in range(200):
+        queue: PriorityQueue[tuple[int, int]] = PriorityQueue()
+        for sequence in range(rng.randrange(30)):
+            priority = rng.choice([0, 25, 50, 50, 100])
+            if rng.random() < 0.4:
+                queue.restore((priority, sequence), priority, sequence)
+            else:
+                queue.append((priority, sequence), priority)
+            if rng.random() < 0.2:
+                queue.pop()
+        read = queue.items()
+        assert (len(read), queue.items()) == (len(queue), read)
+        assert queue.drain() == read

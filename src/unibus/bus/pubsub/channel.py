@@ -337,16 +337,6 @@ class Channel:
             self.routes_version = -1
         self.blocked.grant()
 
-    def kept_messages(self) -> list[Message]:
-        """The kept messages, in their order. They stay in the channel."""
-        with LOCK:
-            self._offering = True  # The queue is empty for a moment, as in `sweep`.
-            messages = self.kept.drain()
-            for message in messages:
-                self.kept.append(message, message.priority)
-            self._offering = False
-        return messages
-
     def join(self, group: Group, rejected: set[int], by_name: bool) -> None:
         """A group begins to take messages of this channel. The first reliable one gets the kept messages.
 

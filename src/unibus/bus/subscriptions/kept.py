@@ -72,7 +72,7 @@ class KeptFilter:
 
     def _unasked(self) -> Iterable[tuple[Channel, Message]]:
         for channel in keeping_channels(self._exchange, self._pattern):
-            for message in channel.kept_messages():
+            for message in channel.kept.items():
                 if id(message) not in self._asked:
                     yield channel, message
 

@@ -188,6 +188,22 @@ class PriorityQueue(Generic[T]):
             items.append(self._next())
         return items
 
+    def items(self) -> list[T]:
+        """Everything, in the order of `pop`, without removing it: an interrupt can lose nothing."""
+        found: list[T] = []
+        returned = sorted(self._returned)  # A ticket is unique, so items are never compared.
+        taken: i64 = 0
+        for index in range(len(self._rings)):
+            ring = self._rings[index]
+            while ring.size and taken < len(returned) and returned[taken][0] <= self._levels[index]:
+                found.append(cast(T, returned[taken][3]))
+                taken += 1
+            for place in range(ring.size):
+                found.append(cast(T, ring.slots[(ring.head + place) & ring.mask]))
+        for entry in returned[taken:]:
+            found.append(cast(T, entry[3]))
+        return found
+
     def is_empty(self) -> bool:
         return self.size == 0
 
@@ -264,4 +280,4 @@ class PriorityQueue(Generic[T]):
 
 
 atomic(PriorityQueue, "push_with_priority", "append", "restore", "pop", "evict", "count_from", "drain")
-atomic(PriorityQueue, "has_returned_before")
+atomic(PriorityQueue, "has_returned_before", "items")
