@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -316,3 +317,86 @@ def test_a_request_that_closes_a_cycle_is_found_by_the_timer(hand_bus: SyncMessa
     assert asked == ["answer"]
     assert "'y' → 'a' → 'y'" in str(errors[0])
     assert blocked_count(hand_bus, "a") == 0
+
+
+# Persistent channels
+
+
+def make_persistent(bus: SyncMessageBus | MessageBus, names: list[str]) -> None:
+    """One more than `Ring.bound`: a message whose handler runs still counts on a persistent channel."""
+    for name in names:
+        bus.create_channel(name, persistent=True, max_queue_size=3, drop_policy="block")
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c"]], ids=["itself", "two", "three"])
+def test_threads_that_publish_in_a_ring_of_persistent_channels(tmp_path: Path, names: list[str]) -> None:
+    with SyncMessageBus(f"sqlite:///{tmp_path}/bus.db") as bus:
+        make_persistent(bus, names)
+        ring = Ring(names, 2)
+        for name in names:
+            bus.subscribe(name, ring.sync_handler(bus.publish), 0, group="g")
+            bus.publish(name, "first")
+        ring.wait_entered()
+        for name in names:
+            bus.publish_many(name, range(ring.bound))
+        ring.go()
+        assert bus.drain(GUARD_S)
+        ring.assert_broken_once()
+        assert bus._runtime.backpressure.graph._waits == {}
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c"]], ids=["itself", "two", "three"])
+async def test_tasks_that_publish_in_a_ring_of_persistent_channels(tmp_path: Path, names: list[str]) -> None:
+    async with MessageBus(f"sqlite:///{tmp_path}/bus.db") as bus:
+        make_persistent(bus, names)
+        ring = Ring(names, 2)
+        for name in names:
+            bus.subscribe(name, ring.async_handler(bus.publish), 0, group="g")
+            await bus.publish(name, "first")
+        await asyncio.to_thread(ring.wait_entered)
+        for name in names:
+            await bus.publish_many(name, range(ring.bound))
+        ring.go()
+        assert await bus.drain(GUARD_S)
+        ring.assert_broken_once()
+        assert bus._runtime.backpressure.graph._waits == {}
+
+
+async def test_a_ring_of_persistent_channels_and_channels_in_memory(tmp_path: Path) -> None:
+    names = ["a", "b", "c", "d"]
+    async with MessageBus(f"sqlite:///{tmp_path}/bus.db") as bus:
+        make_persistent(bus, ["a", "c"])
+        for name in ("b", "d"):
+            bus.create_channel(name, persistent=False, max_queue_size=2, drop_policy="block")
+        ring = Ring(names, 2)
+        for name in names:
+            bus.subscribe(name, ring.async_handler(bus.publish), 0, group="g")
+            await bus.publish(name, "first")
+        await asyncio.to_thread(ring.wait_entered)
+        for name in names:
+            await bus.publish_many(name, range(ring.bound))
+        ring.go()
+        assert await bus.drain(GUARD_S)
+        ring.assert_broken_once()
+
+
+async def test_a_publish_that_its_handler_does_not_await_is_no_wait(tmp_path: Path) -> None:
+    """It is stored when its handler has returned and its own message is settled."""
+    bodies: list[object] = []
+    publishes: list[Awaitable[object]] = []
+    is_passed_on = asyncio.Event()
+    async with MessageBus(f"sqlite:///{tmp_path}/bus.db") as bus:
+        bus.create_channel("a", persistent=True, max_queue_size=1, drop_policy="block")
+
+        async def handler(message: Message) -> None:
+            bodies.append(message.body)
+            if message.body == "first":
+                publishes.append(bus.publish("a", "second"))
+            else:
+                is_passed_on.set()
+
+        bus.subscribe("a", handler, 0, group="g")
+        await bus.publish("a", "first")
+        await asyncio.wait_for(is_passed_on.wait(), GUARD_S)
+        await publishes[0]
+    assert bodies == ["first", "second"]

@@ -119,7 +119,9 @@ class BusRuntime:
         # From here on every close of this bus closes the store.
         self.shutdown.store = opened
         self._queues = Queues(opened, self.exchange, self.timers, self.config.strict)
-        self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.executors, self.outcomes)
+        self.durable = DurableChannels(
+            self._queues, self.exchange, self.registry, self.executors, self.outcomes, self.backpressure.graph
+        )
         self.durable.by_default = by_default
         self.registry.patterns.stored = opened
         self.registry.names.store = opened

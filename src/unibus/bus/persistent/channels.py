@@ -29,6 +29,7 @@ from unibus.bus.pubsub.exchange import Exchange, is_internal
 from unibus.bus.pubsub.group import Consumer, Group, wake_all
 from unibus.bus.pubsub.registry import Registry
 from unibus.bus.pubsub.subscription import CancelledHandlers, Subscription
+from unibus.bus.pubsub.wait_graph import WaitGraph
 from unibus.bus.queues.operations import Queues, checked_subscription_name, declaration
 from unibus.bus.settings import DROP_POLICIES, ChannelConfig, SubscribeOptions
 from unibus.bus.subscriptions.subscriptions import checked_options, next_number, pattern_of
@@ -63,6 +64,7 @@ class DurableChannels:
         registry: Registry,
         executors: HandlerExecutors,
         outcomes: BusDeliveryOutcomes,
+        graph: WaitGraph,
     ) -> None:
         self.by_default = False
         self.around: Callable[[Consumer, str], None] | None = None  # Called with each new handler; tracing wraps it.
@@ -78,7 +80,8 @@ class DurableChannels:
         self._pumps: dict[str, SubscriptionPump] = {}
         self._subscriptions: list[Subscription] = []
         listeners = ListenerFanOut(exchange, executors.pool, outcomes)
-        self._publishing = Publishing(queues, exchange, registry, listeners)
+        self._publishing = Publishing(queues, exchange, registry, listeners, graph)
+        graph.stored_takers = lambda channel: self._listening(channel) if self.takes(channel) else None
         with LOCK:
             registry.durable = [*registry.durable, listeners.group]
 
@@ -88,16 +91,17 @@ class DurableChannels:
 
     def is_listened_to(self, channel: str) -> bool:
         """Whether a handler of this process is subscribed to exactly this channel."""
-        return self._listening(channel) > 0
+        return bool(self._listening(channel))
 
     def handlers(self) -> list[tuple[Consumer, str]]:
         """The consumers with the users' handlers, each with the path of its durable subscription."""
         return [(inner, pump.entity) for pump in self._pumps.values() for inner in pump.inner.values()]
 
-    def _listening(self, channel: str) -> int:
-        """How many groups of the channel have a handler in this process."""
+    def _listening(self, channel: str) -> list[Group]:
+        """The groups of the channel that have a handler in this process."""
         path = subscription_path(channel, "")
-        return sum(entity.startswith(path) and len(pump.group.consumers) > 0 for entity, pump in self._pumps.items())
+        pumps = [pump for entity, pump in list(self._pumps.items()) if entity.startswith(path)]
+        return [pump.group for pump in pumps if pump.group.consumers]
 
     def create(self, name: str, config: ChannelConfig, update: bool) -> bool:
         """Remember the config of the channel. True if it is persistent; its topic then exists in the store."""
@@ -220,7 +224,7 @@ class DurableChannels:
             group = Group(next_number(), name, 0)
             group.metrics = channel.metrics
             pump = SubscriptionPump(self._queues, path, group, self._outcomes)
-            pump.is_alone = lambda: self._listening(channel.name) <= 1
+            pump.is_alone = lambda: len(self._listening(channel.name)) <= 1
             self._pumps[path] = pump
             with LOCK:
                 self._registry.durable = [*self._registry.durable, group]

@@ -8,6 +8,9 @@
 In memory a blocked publisher waits itself and then posts (pubsub/backpressure.py). Here a publish returns the answer of
 a store, which the caller may ignore. So the queue waits in its place: the thread that settles a message stores the
 first blocked publish. No lock is held while it does.
+
+A handler that waits for the result is in the wait graph (pubsub/wait_graph.py), as on a channel in memory: where it
+would wait for itself, its publish is refused at once. A handler that ignores the result does not wait.
 """
 
 import asyncio
@@ -17,7 +20,11 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
+from unibus.bus.pubsub.backpressure import cyclic
 from unibus.bus.pubsub.channel import Channel
+from unibus.bus.pubsub.exchange import FullReason
+from unibus.bus.pubsub.group import Group
+from unibus.bus.pubsub.wait_graph import WaitGraph
 from unibus.bus.timers import Timers
 from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed, BusError, QueueFull, StoreFailed, StoreFull
@@ -33,10 +40,16 @@ LOOK_AGAIN_NS: Final = 1_000_000_000
 group is deleted) are found by this poll."""
 
 
-def queue_full(target: Channel, messages: list[Message]) -> QueueFull:
+_TOO_MANY: Final = FullReason(
+    "", "publish more slowly, add workers, delete unused groups, raise max_queue_size, or use drop_policy 'block'"
+)
+
+
+def queue_full(target: Channel, messages: list[Message], reason: FullReason = _TOO_MANY) -> QueueFull:
     return QueueFull(
-        f"channel {target.name!r} is full: a group has {target.stored_max} unsettled messages (max_queue_size)",
-        "publish more slowly, add workers, delete unused groups, raise max_queue_size, or use drop_policy 'block'",
+        f"channel {target.name!r} is full: a group has {target.stored_max} unsettled messages (max_queue_size)"
+        f"{reason.what}",
+        reason.hint,
         messages[0] if len(messages) == 1 else messages,
     )
 
@@ -51,6 +64,7 @@ class BlockedPublish:
         self.answer: Pending[list[object]] = Pending([], self.outcome)
         self.is_wanted = True  # False if the caller gave up while `admit` was running.
         self.is_asked_for = False  # A caller awaits the result: an error reaches it and need not be logged.
+        self.group: Group | None = None  # The group of the handler that waits for the result.
 
     def stored(self, pending: Pending[list[object]]) -> None:
         failed = pending.error is not None
@@ -60,9 +74,10 @@ class BlockedPublish:
 class PublishQueue:
     """The blocked publishes of one channel, first come, first served. May be used from any thread and event loop."""
 
-    def __init__(self, target: Channel, timers: Timers) -> None:
+    def __init__(self, target: Channel, timers: Timers, graph: WaitGraph) -> None:
         self._target = target
         self._timers = timers
+        self._graph = graph
         # Protects `_waiting`, `_calls` and `_is_over`. Released before `admit`, which stores and may call user code,
         # and before an outcome is decided, which wakes tasks.
         self._lock = threading.Lock()
@@ -83,10 +98,23 @@ class PublishQueue:
         self._look_again_later()
         self.advance()  # A message may have been settled between the failed admission and the append above.
 
-    def refuse(self, blocked: BlockedPublish) -> None:
+    def refuse(self, blocked: BlockedPublish, reason: FullReason = _TOO_MANY) -> None:
         """Fail a blocked publish with QueueFull, at its timeout. No effect if it was stored or has left."""
         if self.leave(blocked):
-            self._refused(blocked, queue_full(self._target, blocked.messages))
+            self._refused(blocked, queue_full(self._target, blocked.messages, reason))
+
+    def begin_wait(self, blocked: BlockedPublish) -> None:
+        """The caller is about to wait for the result. Refuse the publish if the caller would wait for itself."""
+        blocked.is_asked_for = True
+        blocked.group = self._graph.current_group()
+        if blocked.group is not None:
+            cycle = self._graph.enter(blocked.group, blocked, self._target)
+            if cycle:
+                self.refuse(blocked, cyclic(cycle))
+
+    def end_wait(self, blocked: BlockedPublish) -> None:
+        if blocked.group is not None:
+            self._graph.leave(blocked.group, blocked)
 
     def leave(self, blocked: BlockedPublish) -> bool:
         """Remove a blocked publish. False if it is not in the queue any more."""
@@ -183,6 +211,11 @@ class PublishQueue:
         # Before the look: a publish that joins after it sets a new timer itself. Two timers at once are harmless.
         self._looks_again = False
         self.advance()
+        # A request or a new subscription may have closed a cycle around a handler that waits already.
+        for blocked in list(self._waiting):
+            cycle = [] if blocked.group is None else self._graph.cycle(blocked.group, self._target)
+            if cycle:
+                self.refuse(blocked, cyclic(cycle))
         if self._waiting:
             self._look_again_later()
 
@@ -221,22 +254,26 @@ class BlockedResult(Generic[T]):
         self._blocked.answer.on_done(call)
 
     def __await__(self) -> Generator[Any, None, T]:
-        self._blocked.is_asked_for = True
+        self._queue.begin_wait(self._blocked)
         try:
             return cast(T, (yield from self._blocked.answer.__await__()))
         except asyncio.CancelledError:
             # A cancelled caller expects that nothing more happens: remove the publish, if it is not stored yet.
             self._queue.leave(self._blocked)
             raise
+        finally:
+            self._queue.end_wait(self._blocked)
 
     def wait(self, timeout_s: float | None = None) -> T:
         """Block this thread until the publish is durable. If an event loop runs in it, raises QueueFull instead."""
-        self._blocked.is_asked_for = True
-        # Blocking the loop could block the very handlers that free a place.
-        if asyncio._get_running_loop() is not None:
-            self._queue.refuse(self._blocked)
         try:
+            self._queue.begin_wait(self._blocked)
+            # Blocking the loop could block the very handlers that free a place.
+            if asyncio._get_running_loop() is not None:
+                self._queue.refuse(self._blocked)
             return cast(T, self._blocked.answer.wait(timeout_s))
         except KeyboardInterrupt:
             self._queue.leave(self._blocked)
             raise
+        finally:
+            self._queue.end_wait(self._blocked)

@@ -26,6 +26,7 @@ from unibus.bus.persistent.publish_queue import BlockedPublish, BlockedResult, P
 from unibus.bus.pubsub.channel import Channel
 from unibus.bus.pubsub.exchange import Exchange, rate_limited
 from unibus.bus.pubsub.registry import Registry
+from unibus.bus.pubsub.wait_graph import WaitGraph
 from unibus.bus.queues.operations import Queues
 from unibus.bus.queues.transactions import Transaction, current
 from unibus.core.envelope.message import Message
@@ -47,11 +48,14 @@ Publication = Pending[T] | BlockedResult[T]
 class Publishing:
     """Stores publishes of one bus. All checks come before the store's apply: a rejected publish leaves no trace."""
 
-    def __init__(self, queues: Queues, exchange: Exchange, registry: Registry, listeners: ListenerFanOut) -> None:
+    def __init__(
+        self, queues: Queues, exchange: Exchange, registry: Registry, listeners: ListenerFanOut, graph: WaitGraph
+    ) -> None:
         self._queues = queues
         self._exchange = exchange
         self._registry = registry
         self._listeners = listeners
+        self._graph = graph
         self._deciding = threading.RLock()  # Held from the checks until the message has its position for listeners.
         # A channel holds at most this many unsettled messages; counted again when they leave no free place. Compared
         # with the current bound, so that a new bound holds at once.
@@ -222,7 +226,7 @@ class Publishing:
         if not blocks:
             raise queue_full(target, messages)
         with self._deciding:
-            queue = self._publish_queues.setdefault(target.name, PublishQueue(target, self._queues.timers))
+            queue = self._publish_queues.setdefault(target.name, PublishQueue(target, self._queues.timers, self._graph))
         # Set by the first blocked publish, and never removed: until then settlements pay nothing for this.
         self._queues.renewals.on_settled = self._on_settled
         blocked = BlockedPublish(messages, lambda: self._admit(target, messages, commands))

@@ -17,6 +17,7 @@ request or a new subscription has closed at the next look of the timer (backpres
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from unibus.bus.pubsub.channel import Channel
 from unibus.bus.pubsub.exchange import Exchange
@@ -30,6 +31,9 @@ class WaitGraph:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._waits: dict[Group, dict[object, Channel]] = {}  # Changed and read under LOCK.
+        # The groups with a handler in this process that take the messages of a persistent channel out of the store;
+        # None for a channel in memory.
+        self.stored_takers: Callable[[str], list[Group] | None] = lambda channel: None
 
     def current_group(self) -> Group | None:
         """The group of the handler that calls this, or None outside of the handlers of this bus."""
@@ -87,7 +91,13 @@ class WaitGraph:
             return any(self.cycle(group, channel) for group in groups)
 
     def _takers(self, channel: Channel) -> list[Group]:
-        """The reliable groups of the channel: a lossy one holds up no publisher."""
+        """The reliable groups of the channel: a lossy one holds up no publisher.
+
+        Listeners of a persistent channel (patterns) hold none up, either: only durable subscriptions count.
+        """
+        stored = self.stored_takers(channel.name)
+        if stored is not None:
+            return stored
         if channel.routes_version != self._exchange.version:
             self._exchange.refresh(channel)
         return [group for group in channel.routes if group.bound == 0 and not group.closed]
