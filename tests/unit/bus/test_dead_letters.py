@@ -1,12 +1,16 @@
 """Dead-lettered messages of channels in memory: the reason, the target, and that none is lost."""
 
+import gc
 import threading
 
 import msgspec
 import pytest
 
 from tests.unit.bus.probes import Collector, Flaky
+from tests.unit.interrupts import interrupted
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.pubsub.group import Group
+from unibus.core.atomic import COMPILED
 from unibus.core.envelope.message import Message
 from unibus.limits import CHANNEL_NAME_BYTES_MAX
 
@@ -48,6 +52,35 @@ def test_looking_at_dead_letters_removes_nothing_and_pop_does(sync_bus: SyncMess
     popped = sync_bus.pop("c/$DeadLetterQueue")
     assert popped is not None
     assert sync_bus.dead_letters("c") == []
+
+
+@pytest.mark.skipif(COMPILED, reason="Ctrl-C is raised in plain Python only")
+def test_an_interrupt_while_dead_letters_are_read_loses_none(sync_bus: SyncMessageBus) -> None:
+    fail_on(sync_bus, "c", 1)
+    fail_on(sync_bus, "c", 2)
+    at = 1
+    while interrupted(lambda: sync_bus.dead_letters("c"), at):
+        gc.enable()  # A method that is cut short before its `try` has not done it.
+        at += 1
+        assert [message.body for message in sync_bus.dead_letters("c")] == [1, 2]
+    assert at > 10
+
+
+@pytest.mark.skipif(COMPILED, reason="Ctrl-C is raised in plain Python only")
+def test_an_interrupt_while_a_group_takes_over_the_kept_messages_loses_none() -> None:
+    at, is_cut = 0, True
+    while is_cut:
+        at += 1
+        bodies = list(range(3))
+        with SyncMessageBus() as bus:
+            bus.create_channel("c")
+            bus.publish_many("c", bodies)
+            channel, group = bus._exchange.channels["c"], Group(1, "g", 0)
+            is_cut = interrupted(lambda: channel.join(group, set(), True), at)  # noqa: B023
+            gc.enable()
+            assert {*(message.body for message in [*channel.kept.items(), *group.queue.items()])} == {*bodies}
+            channel.kept.drain()
+    assert at > 10
 
 
 def test_a_named_channel_gets_them_instead(sync_bus: SyncMessageBus) -> None:

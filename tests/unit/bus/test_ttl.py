@@ -1,9 +1,15 @@
 """Time to live: the shorter wins, the expired are never handed over."""
 
+import gc
+
 import pytest
 
 from tests.unit.bus.probes import Collector, Flaky, HandClock, HandTimers
+from tests.unit.interrupts import interrupted
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.pubsub.channel import Channel
+from unibus.core.atomic import COMPILED
+from unibus.core.envelope.message import restored
 from unibus.errors import QueueFull
 
 
@@ -81,6 +87,28 @@ def test_sweeping_the_expired_keeps_the_order_of_the_rest(timed_bus: SyncMessage
     timed_bus.publish("c", "f", 25)
     popped = [timed_bus.pop("c") for _ in range(4)]
     assert [message.body for message in popped if message] == ["b", "f", "c", "e"]
+
+
+@pytest.mark.skipif(COMPILED, reason="Ctrl-C is raised in plain Python only")
+def test_a_sweep_that_is_interrupted_loses_no_message_and_is_finished_by_the_next() -> None:
+    at, is_cut = 0, True
+    while is_cut:
+        at += 1
+        channel = Channel("c", True)
+        messages = [restored(f"m{number}", "c", number, 1, None) for number in range(5)]
+        for number, message in enumerate(messages):
+            message.expires_ns = 5 if number % 2 else 20
+            channel.may_expire(message.expires_ns)
+            channel.keep([message])
+        is_cut = interrupted(lambda: channel.sweep(10), at)  # noqa: B023
+        gc.enable()  # A method that is cut short before its `try` has not done it.
+        assert {*map(id, channel.kept.items()), *map(id, channel.expired)} == {*map(id, messages)}
+        if is_cut:
+            channel.sweep(10)
+        assert [message.body for message in channel.kept.items()] == [0, 2, 4]
+        assert [(each.message.body, each.expired) for each in channel.take_evicted()] == [(1, True), (3, True)]
+        assert (channel.first_expiry_ns, channel.take_evicted()) == (20, [])
+    assert at > 20
 
 
 def test_a_message_that_expires_while_it_waits_for_its_retry_is_not_tried_again(hand_clock: HandClock) -> None:

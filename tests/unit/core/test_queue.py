@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.unit.interrupts import interrupted
+from unibus.core.atomic import COMPILED
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.priority import Priority
 from unibus.core.flow.queue import PriorityQueue
@@ -408,3 +410,62 @@ def test_items_are_in_the_order_of_pop_and_stay() -> None:
         read = queue.items()
         assert (len(read), queue.items()) == (len(queue), read)
         assert queue.drain() == read
+
+
+def of_two_origins(chance: random.Random) -> tuple[PriorityQueue[object], list[object]]:
+    """A queue with requeued and waiting items on several levels, and its items in the order of `pop`."""
+    queue: PriorityQueue[object] = PriorityQueue()
+    for _ in range(chance.randrange(1, 30)):
+        queue.push_with_priority(object(), chance.choice((0, 50, 75)))
+    popped = [(queue.pop(), 0, sequence) for sequence in range(chance.randrange(3))]
+    for item, priority, sequence in popped:
+        if item is not None:
+            queue.restore(item, priority, sequence)
+    return queue, queue.items()
+
+
+def test_move_takes_the_chosen_items_and_leaves_the_others_at_their_places() -> None:
+    chance = random.Random(4)
+    for _ in range(300):
+        queue, items = of_two_origins(chance)
+        chosen = [item for item in items if chance.random() < chance.choice((0.1, 0.5, 1.0))]
+        into: list[object] = []
+        queue.move({id(item) for item in chosen}, into)
+        left = [item for item in items if item not in chosen]
+        assert sorted(map(id, into)) == sorted(map(id, chosen))
+        assert (queue.items(), len(queue)) == (left, len(left))
+        queue.push_with_priority("last", 255)
+        queue.push_with_priority("next", 60)
+        urgent = [queue.pop() for _ in range(len(left) + 2)]
+        assert [item for item in urgent if item not in ("last", "next")] == left
+        assert (urgent[-1], queue.pop()) == ("last", None)
+
+
+def test_a_moved_item_keeps_those_that_are_requeued_later_before_those_that_wait() -> None:
+    queue = filled(("a", 50), ("b", 50), ("c", 50))
+    first, second = queue.pop(), queue.pop()
+    assert (first, second) == ("a", "b")
+    queue.restore("b", 50, 2)
+    into: list[str] = []
+    queue.move({id(item) for item in queue.items() if item == "c"}, into)
+    queue.restore("a", 50, 1)
+    assert (queue.drain(), into) == (["a", "b"], ["c"])
+
+
+@pytest.mark.skipif(COMPILED, reason="Ctrl-C is raised in plain Python only")
+def test_an_interrupted_move_loses_nothing_and_is_finished_by_the_next() -> None:
+    at = 0
+    is_cut = True
+    while is_cut:
+        at += 1
+        queue, items = of_two_origins(random.Random(at))
+        chosen = {id(item) for item in items[::2]}
+        into: list[object] = []
+        is_cut = interrupted(lambda: queue.move(chosen, into), at)  # noqa: B023
+        gc.enable()  # A method that is cut short before its `try` has not done it.
+        assert {*map(id, queue.items()), *map(id, into)} == {*map(id, items)}
+        assert len(queue) == len(queue.items())
+        queue.move(chosen, into)
+        assert ([id(item) for item in into if id(item) not in chosen], len(into)) == ([], len(chosen))
+        assert queue.drain() == items[1::2]
+    assert at > 20

@@ -245,15 +245,9 @@ class BusRuntime:
         return messages
 
     def _dead_letters_in_memory(self, name: str) -> list[Message]:
-        # Read by draining and keeping again. LOCK keeps out a first subscriber, which would take over an empty queue;
-        # `keep` restores each message at its position, also before one that was added in between.
-        with LOCK:
-            channel = self.exchange.channels.get(sub_queue(name))
-            if channel is None:
-                return []
-            messages = channel.kept.drain()
-            channel.keep(messages)
-            return messages
+        # Read in place, so that Ctrl-C here cannot lose a dead-lettered message.
+        channel = self.exchange.channels.get(sub_queue(name))
+        return [] if channel is None else channel.kept.items()
 
     def metrics(self, name: str | None = None) -> MetricsSnapshot:
         if name is None:

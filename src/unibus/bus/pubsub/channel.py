@@ -98,7 +98,8 @@ class Channel:
         self.groups: list[Group] = []  # Subscribed to exactly this name.
         self.is_looked_at = False  # A timer is set that checks the blocked publishers again.
         self.evicted: list[Evicted] = []  # Removed by admission, not dead-lettered yet: see take_evicted.
-        # True while `offer` or `sweep` runs. The compiled fast paths take no LOCK (see core.atomic), so they check this
+        self.expired: list[Message] = []  # Removed by a sweep: the same.
+        # True while `offer` runs. The compiled fast paths take no LOCK (see core.atomic), so they check this
         # flag: a push between the checks and the changes of an offer could exceed the bound.
         self._offering = False
         # Derived by Exchange.refresh: the groups that a publish reaches, as of `routes_version` (-1: outdated).
@@ -213,8 +214,8 @@ class Channel:
         # Dead-lettering publishes to another channel and may call inline handlers, so it cannot be done inside `offer`.
         # The swap gives each evicted message to exactly one caller, although several publishers may evict at once.
         with LOCK:
-            evicted = self.evicted
-            self.evicted = []
+            evicted = [Evicted(message, True) for message in self.expired] + self.evicted
+            self.expired, self.evicted = [], []
             return evicted
 
     def _fresh(self, routed_messages: list[RoutedPublish], now_ns: i64) -> list[RoutedPublish]:
@@ -314,21 +315,28 @@ class Channel:
         if not is_expired(self.first_expiry_ns, now_wall_ns):
             return False
         with LOCK:
-            # The queues are empty for a moment: a slot that looks now goes idle, so the caller wakes all groups after.
-            self._offering = True
+            before_ns = self.first_expiry_ns
+            # Before the queues are read: a publish that calls `may_expire` meanwhile, and pushes later, is not undone.
             self.first_expiry_ns = 0
-            # drain() returns the messages in delivery order, and append() keeps that order, so survivors do not change
-            # places.
-            for queue in [self.kept, *[group.queue for group in self.routes if group.is_bounded_here()]]:
-                for message in queue.drain():
-                    if is_expired(message.expires_ns, now_wall_ns):
-                        self.evicted.append(Evicted(message, True))
-                    else:
-                        queue.append(message, message.priority)
-                        if message.expires_ns:
-                            self.may_expire(message.expires_ns)
-            self._offering = False
+            try:
+                for queue in [self.kept, *[group.queue for group in self.routes if group.is_bounded_here()]]:
+                    self._sweep(queue, now_wall_ns)
+            except BaseException:
+                self.may_expire(before_ns)  # Ctrl-C: the next sweep looks again.
+                raise
         return True
+
+    def _sweep(self, queue: PriorityQueue[Message], now_wall_ns: i64) -> None:
+        expired: set[int] = set()  # By identity: a message id may be used twice.
+        for message in queue.items():
+            if is_expired(message.expires_ns, now_wall_ns):
+                expired.add(id(message))
+            elif message.expires_ns:
+                self.may_expire(message.expires_ns)
+        # The others never leave the queue: Ctrl-C loses none of them, and no slot finds it empty meanwhile. A message
+        # that a slot has popped since `items` belongs to the slot: `move` does not find it.
+        if expired:
+            queue.move(expired, self.expired)
 
     def leave(self, group: Group) -> None:
         """A group has lost its last consumer. Without it the channel may have free places."""
@@ -350,9 +358,12 @@ class Channel:
                 self.groups.append(group)
             self.routes_version = -1  # Outdated: no later publish is kept.
             if group.bound == 0:
-                for message in self.kept.drain():
+                # Forgotten here only when the group has all of them: Ctrl-C in between may deliver a message to two
+                # groups, and loses none.
+                for message in self.kept.items():
                     if id(message) not in rejected:
                         group.queue.append(message, message.priority)
+                self.kept = PriorityQueue(0)
         self.blocked.grant()
 
     def block(self, publisher: BlockedPublisher) -> None:

@@ -32,7 +32,7 @@ from unibus.bus.pubsub.channel import (
     RoutedPublish,
 )
 from unibus.bus.pubsub.delivery import SAMPLE_MASK, SlotRunner
-from unibus.bus.pubsub.group import INSIDE, Group, wake, wake_all, wake_blocked
+from unibus.bus.pubsub.group import INSIDE, Group, wake, wake_blocked
 from unibus.clock import Clock
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
@@ -242,13 +242,12 @@ class Exchange:
 
     def _swept(self, channel: Channel) -> None:
         for group in channel.routes:
-            wake_all(group)  # The sweep empties a queue for a moment; a slot that looked then went idle.
             wake_blocked(group)  # Publishers of other channels that its pattern covers wait for its places, too.
         self._dead_letter_evicted(channel)
         channel.blocked.grant()
 
     def _dead_letter_evicted(self, channel: Channel) -> None:
-        if channel.evicted:
+        if channel.evicted or channel.expired:
             self.provider.dead_letter(channel, channel.take_evicted())
 
     def _dispatch(self, routed_messages: list[RoutedPublish]) -> None:

@@ -204,6 +204,17 @@ class PriorityQueue(Generic[T]):
             found.append(cast(T, entry[3]))
         return found
 
+    def move(self, chosen: set[int], into: list[T]) -> None:
+        """Move the items whose `id()` is chosen to the end of `into`. The others keep their places.
+
+        An item is added to `into` before it is removed here: Ctrl-C in between leaves it in both, and the next call
+        then only removes it. No other item is ever outside of the queue.
+        """
+        known = {id(item) for item in into}
+        for index in range(len(self._rings)):
+            self._move_waiting(self._rings[index], chosen, known, into)
+        self._move_returned(chosen, known, into)
+
     def is_empty(self) -> bool:
         return self.size == 0
 
@@ -219,6 +230,54 @@ class PriorityQueue(Generic[T]):
         if ring.size == 0:
             self._find_lowest()
         return cast(T, item)
+
+    def _move_waiting(self, ring: Ring, chosen: set[int], known: set[int], into: list[T]) -> None:
+        # Allocate first (see core.atomic): what an allocation runs may change the ring, also its size.
+        fresh: list[object] = [None] * len(ring.slots)
+        while len(fresh) != len(ring.slots):
+            fresh = [None] * len(ring.slots)
+        kept: i64 = 0
+        for place in range(ring.size):
+            item = ring.slots[(ring.head + place) & ring.mask]
+            if id(item) not in chosen:
+                fresh[kept] = item
+                kept += 1
+            elif id(item) not in known:
+                into.append(cast(T, item))
+        if kept == ring.size:
+            return
+        lowest, lowest_ring = self._lowest, self._lowest_ring
+        if kept == 0 and ring is lowest_ring:
+            lowest = _NO_LEVEL
+            for index in range(len(self._rings)):
+                if self._rings[index].size and self._rings[index] is not ring:
+                    lowest, lowest_ring = self._levels[index], self._rings[index]
+                    break
+        # One statement without a call: Ctrl-C is raised before it or after it, so the sizes always match the rings.
+        ring.slots, ring.head, ring.size, self.size, self._lowest, self._lowest_ring = (
+            fresh,
+            0,
+            kept,
+            self.size - (ring.size - kept),
+            lowest,
+            lowest_ring,
+        )
+
+    def _move_returned(self, chosen: set[int], known: set[int], into: list[T]) -> None:
+        if not any([id(entry[3]) in chosen for entry in self._returned]):
+            return
+        while True:
+            tickets = self._tickets
+            before = list(self._returned)
+            # In order, and a list in order is a heap.
+            fresh = sorted([entry for entry in before if id(entry[3]) not in chosen])
+            # Unchanged by what the allocations ran: a pop shortens the heap, and a requeue draws a ticket.
+            if len(before) == len(self._returned) and tickets == self._tickets:
+                break
+        for entry in before:
+            if id(entry[3]) in chosen and id(entry[3]) not in known:
+                into.append(cast(T, entry[3]))
+        self._returned, self.size = fresh, self.size - (len(before) - len(fresh))
 
     def _ring(self, level: i64) -> Ring:
         ring = self._ring_of.get(level)
@@ -280,4 +339,4 @@ class PriorityQueue(Generic[T]):
 
 
 atomic(PriorityQueue, "push_with_priority", "append", "restore", "pop", "evict", "count_from", "drain")
-atomic(PriorityQueue, "has_returned_before", "items")
+atomic(PriorityQueue, "has_returned_before", "items", "move")
