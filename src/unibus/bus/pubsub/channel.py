@@ -327,8 +327,11 @@ class Channel:
         return True
 
     def _sweep(self, queue: PriorityQueue[Message], now_wall_ns: i64) -> None:
-        expired: set[int] = set()  # By identity: a message id may be used twice.
-        for message in queue.items():
+        # By identity: a message id may be used twice. The list keeps all of them alive until `move` has returned, so
+        # that no message of a publish meanwhile can have the identity of one that was freed.
+        expired: set[int] = set()
+        messages = queue.items()
+        for message in messages:
             if is_expired(message.expires_ns, now_wall_ns):
                 expired.add(id(message))
             elif message.expires_ns:
@@ -337,6 +340,7 @@ class Channel:
         # that a slot has popped since `items` belongs to the slot: `move` does not find it.
         if expired:
             queue.move(expired, self.expired)
+        messages.clear()
 
     def leave(self, group: Group) -> None:
         """A group has lost its last consumer. Without it the channel may have free places."""
