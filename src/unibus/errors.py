@@ -32,6 +32,12 @@ class UsageError(BusError, ValueError):
     code = "usage"
 
 
+class KeywordUnknown(UsageError, TypeError):
+    """Raised for a keyword argument that the method does not have. The hint names the one that was probably meant."""
+
+    code = "keyword_unknown"
+
+
 class NameInvalid(UsageError):
     """Raised for the name of a channel, queue, topic, subscription or rule that is empty, too long or has characters
     that are not allowed. Choose another name: the hint says which rule was broken."""

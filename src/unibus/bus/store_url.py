@@ -1,8 +1,8 @@
 """The first argument of a bus, as a store URL: it may be a URL, a path, or None for memory.
 
 A text without :// is the path of a file, so a mistake would create a file of that name and seem to work. What is nearly
-certainly no path is refused: a connection string, `localhost:5300`, `sqlite:bus.db`, `:memory:`. No error quotes a text
-that may contain a key.
+certainly no path is refused: a connection string, `localhost:5300`, `sqlite:bus.db`, `:memory:`, `mysql`. No error
+quotes a text that may contain a key.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
-from unibus.stores.schemes import MEMORY, find_scheme, is_planned, split_url
+from unibus.stores.schemes import MEMORY, find_scheme, is_planned, refuse_bare_scheme, split_url
 from unibus.stores.schemes import owned_file as owned_file  # For the endpoints, which know no stores.
 
 _OPTIONS: Final = re.compile(r"\?[a-z_]+=")
@@ -68,7 +68,10 @@ def is_address(text: str) -> bool:
 def _refuse_no_path(text: str) -> None:
     """Raises UsageError for a text without :// that would become a file by mistake, unless that file exists."""
     scheme, colon, rest = text.partition(":")
-    if not colon or Path(text).exists():
+    if Path(text).exists():
+        return
+    if not colon:
+        refuse_bare_scheme(text.strip())
         return
     if text.strip() == ":memory:":
         raise UsageError("':memory:' would be the name of a file", "write memory://, or leave the store out")

@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 GROUP: Final = "unibus.stores"
 PLANNED: Final = ("redis", "rediss", "postgresql", "postgres", "tidb", "mysql")
 """Schemes that this version does not have. The error names them, so that a caller does not believe them to be typos."""
+ENGINES: Final = (
+    *PLANNED,
+    "amqp", "amqps", "cockroachdb", "duckdb", "kafka", "mariadb", "mongo", "mongodb", "mqtt", "mssql", "nats", "oracle",
+    "pulsar", "rabbitmq", "sqs", "valkey", "zeromq", "zmq",
+)  # fmt: skip
+"""Databases and brokers that newcomers name as a store by the bare word. As a path it would silently make a file."""
 SERVERS: Final = ("http", "https")
 """The addresses of a server: for commands, not for a bus."""
 
@@ -259,6 +265,26 @@ def installed_openers() -> "dict[str, Callable[[], Opener]]":
     from importlib.metadata import entry_points
 
     return {found.name: found.load for found in reversed(list(entry_points(group=GROUP)))}
+
+
+def refuse_bare_scheme(word: str) -> None:
+    """Raise for a word that is the name of an engine, and not a path: `mysql`, `sqlite`. `./mysql` is a file."""
+    name = word.casefold()
+    if not name.isalnum():
+        return  # `bus.db` and `data/bus`: the usual path, for which no entry point has to be read.
+    row = find_scheme(name)
+    file = f"./{word} for a file of that name"
+    if row is not None:
+        raise UsageError(
+            f"{word!r} names a kind of store and no {row.kept_in or 'file'}", f"write {row.example}, or {file}"
+        )
+    if name in installed_openers():
+        raise UsageError(f"{word!r} names a kind of store and no file", f"write {name}://…, or {file}")
+    if name in ENGINES or name in SERVERS:
+        raise StoreUnavailable(
+            f"{word!r} names no file: as a URL it is {name}://…, and this version cannot keep messages there",
+            f"write {SQLITE.example}, {JSONFILE.example} or {MEMORY.example}, or {file}",
+        )
 
 
 def unknown_scheme(scheme: str) -> Exception:

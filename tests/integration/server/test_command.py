@@ -130,6 +130,7 @@ def test_it_prints_what_to_connect_to(command: Callable[..., Command], tmp_path:
         f"endpoints          http://localhost:{port} https://localhost:{port}\n",
         f"page               http://localhost:{port}/ (API reference: /docs)\n",
         f"connection string  Endpoint=sb://localhost:{port};{key};UseDevelopmentEmulator=true\n",
+        "key                SAS_KEY_VALUE is the key itself: no secret, for programs on this machine\n",
         f"CA certificate     unibus.db-certificates/ca.pem (and http://localhost:{port}/unibus/v1/ca.pem)\n",
         "Ctrl-C stops it\n",
     ]

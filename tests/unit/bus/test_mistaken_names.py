@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import BusError, EntityNotFound, UsageError
 
@@ -115,3 +116,44 @@ def test_a_send_does_not_create_a_queue_beside_a_subscription(bus: SyncMessageBu
     [message] = bus.receive_batch("events/high", timeout=0, mode="receive_and_delete")
     bus.receive_batch("events/other", timeout=0, mode="receive_and_delete")
     assert message.body == 1
+
+
+NEAR = "no message came from queue 'oders', which this receive created: did you mean 'orders'?"
+
+
+def test_an_empty_receive_of_a_misspelt_queue_is_logged_once(
+    bus: SyncMessageBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert bus.receive_batch("oders", timeout=0) == []
+    assert bus.receive_batch("oders", timeout=0) == []
+    assert list(bus.receive("oders", timeout=0)) == []
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [("WARNING", NEAR)]
+
+
+def test_the_right_queue_may_be_created_after_the_first_receive(caplog: pytest.LogCaptureFixture) -> None:
+    with SyncMessageBus() as bus:
+        bus.receive_batch("oders", timeout=0)
+        assert caplog.records == []
+        bus.send("orders", 1)
+        bus.receive_batch("oders", timeout=0)
+        bus.receive_batch("orders", timeout=0, mode="receive_and_delete")
+    assert [each.getMessage() for each in caplog.records] == [NEAR]
+
+
+async def test_the_async_bus_logs_it_too(caplog: pytest.LogCaptureFixture) -> None:
+    async with MessageBus() as bus:
+        await bus.create_queue("orders")
+        assert [each async for each in bus.receive("oders", timeout=0)] == []
+        assert await bus.receive_batch("oders", timeout=0.001) == []
+    assert [each.getMessage() for each in caplog.records] == [NEAR]
+
+
+def test_other_empty_receives_log_nothing(bus: SyncMessageBus, caplog: pytest.LogCaptureFixture) -> None:
+    bus.receive_batch("orders", timeout=0)
+    bus.receive_batch("invoices", timeout=0)  # No name is similar.
+    bus.create_queue("order")
+    bus.receive_batch("order", timeout=0)  # It was created on purpose.
+    bus.send("ordres", 1)
+    bus.receive_batch("ordres", timeout=0, mode="receive_and_delete")
+    bus.receive_batch("ordres", timeout=0)
+    assert caplog.records == []

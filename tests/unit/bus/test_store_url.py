@@ -179,6 +179,40 @@ def test_a_text_that_is_hardly_a_path_creates_no_file(
         assert url_of(text).startswith("sqlite:///")  # A file that exists is meant.
 
 
+@pytest.mark.parametrize("word", ["mysql", "postgres", "Redis", "rabbitmq", "kafka", "amqp", "http"])
+def test_a_bare_word_for_an_engine_is_refused(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, face: type
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreUnavailable) as error:
+        face(word)
+    url = f"{word.casefold()}://…"
+    assert (
+        error.value.what == f"{word!r} names no file: as a URL it is {url}, and this version cannot keep messages there"
+    )
+    assert error.value.hint == (
+        f"write sqlite:///file.db, jsonfile:///folder or memory://, or ./{word} for a file of that name"
+    )
+    assert list(tmp_path.iterdir()) == []
+    face(f"./{word}")  # A path, as the hint says.
+    assert (tmp_path / word).is_file()
+    assert url_of(word) == f"sqlite:///{word}"  # It exists, so it is meant.
+
+
+@pytest.mark.parametrize(
+    ("word", "example"),
+    [("sqlite", "sqlite:///file.db"), ("SQLite", "sqlite:///file.db"), ("jsonfile", "jsonfile:///folder")],
+)
+def test_a_bare_word_for_a_store_names_its_url(
+    word: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, face: type
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="names a kind of store") as error:
+        face(word)
+    assert error.value.hint == f"write {example}, or ./{word} for a file of that name"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("scheme", "kind"), [("sqlite", "file"), ("jsonfile", "folder")])
 def test_two_slashes_name_both_paths(
     scheme: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, face: type

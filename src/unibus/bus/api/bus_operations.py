@@ -8,7 +8,7 @@ raise a named error with a hint.
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from typing import Unpack, cast, overload
+from typing import Never, Unpack, cast, overload
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -16,6 +16,7 @@ from unibus.bus.api.runtime import BusFinalizer, BusRuntime
 from unibus.bus.compat.backend_workers import BackendWorkers
 from unibus.bus.compat.backends import MessageBackend
 from unibus.bus.health import HealthStatus
+from unibus.bus.mistaken_keywords import CONSTRUCTOR, unknown_keyword
 from unibus.bus.names import checked_name
 from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
 from unibus.bus.pubsub.backpressure import on_a_loop, one_or_all
@@ -75,7 +76,10 @@ class BusOperations:
         strict: bool = False,
         idempotency_ttl: float | None = None,
         clock: Clock | None = None,
+        **unknown: Never,  # So a type checker still refuses every other keyword.
     ) -> None:
+        if unknown:
+            raise unknown_keyword(type(self).__name__, next(iter(unknown)), CONSTRUCTOR)
         config = store if isinstance(store, BusConfig) else BusConfig(worker_count, strict, idempotency_ttl)
         backend = store if isinstance(store, MessageBackend) else None
         chosen = None if backend is not None or isinstance(store, BusConfig) else store

@@ -20,6 +20,7 @@ from unibus.bus.dead_letters.steps import walk_async
 from unibus.bus.entities.entities import Entities
 from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
+from unibus.bus.mistaken_keywords import add_publish_hint, check_request_keywords, name_unknown_keywords
 from unibus.bus.names import checked_name
 from unibus.bus.other_api import NOT_AWAITED, SYNC_BLOCK, refuse
 from unibus.bus.outbox.relay_route import Relayed
@@ -199,6 +200,7 @@ class MessageBus(BusOperations):
         Raises RequestTimeout without a reply or a subscriber, and RequestFailed if the handler failed finally.
         """
         self._only_in_memory("request")
+        check_request_keywords(fields)
         message = self._message(channel, payload, None, self._properties_of(fields))
         return settled.request(self._request(message, timeout))
 
@@ -450,6 +452,7 @@ class MessageBus(BusOperations):
         block it waits at most 5 seconds.
         """
         if kind is not None:
+            add_publish_hint(error)
             await self.close()
             return
         self._runtime.shutdown.is_left = True
@@ -460,6 +463,7 @@ class MessageBus(BusOperations):
             raise
 
 
+name_unknown_keywords(MessageBus)
 refuse(
     MessageBus,
     SYNC_BLOCK,

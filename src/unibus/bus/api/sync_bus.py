@@ -20,6 +20,7 @@ from unibus.bus.dead_letters.steps import walk
 from unibus.bus.entities.entities import SyncEntities
 from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
+from unibus.bus.mistaken_keywords import add_publish_hint, check_request_keywords, name_unknown_keywords
 from unibus.bus.names import checked_name
 from unibus.bus.other_api import ASYNC_BLOCK, refuse
 from unibus.bus.outbox.relay_route import Relayed
@@ -159,6 +160,7 @@ class SyncMessageBus(BusOperations):
 
         Raises RequestTimeout without a reply or a subscriber, and RequestFailed if the handler failed finally.
         """
+        check_request_keywords(fields)
         return self._request(self._message(channel, payload, None, self._properties_of(fields)), timeout)
 
     def _request(self, message: Message, timeout: float | None) -> object:
@@ -400,6 +402,7 @@ class SyncMessageBus(BusOperations):
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """Close without a timeout; Ctrl-C ends the wait. After an exception in the block it waits at most 5 seconds."""
         if kind is not None:
+            add_publish_hint(error)
             self.close()
             return
         self._runtime.shutdown.is_left = True
@@ -410,6 +413,7 @@ class SyncMessageBus(BusOperations):
             raise
 
 
+name_unknown_keywords(SyncMessageBus)
 refuse(
     SyncMessageBus,
     ASYNC_BLOCK,

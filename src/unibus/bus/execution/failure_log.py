@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Final
 
 from unibus.bus.error_texts import described, related, trace_lines, trace_text, traceback_of
+from unibus.bus.mistaken_keywords import publish_hint
 from unibus.counting import counted
 from unibus.errors import BusError
 from unibus.safe_log import ExcInfo, SafeLogger, escaped
@@ -149,6 +150,8 @@ def one_line(error: BaseException) -> str:
     text = "".join([each if each.isprintable() else escaped(each) for each in text[: LINE_CHARS_MAX + 1]])
     if text == _MESSAGE_WITHOUT_ITEMS:
         text += " (the handler got a Message: use message.body, or annotate its parameter, for example order: dict)"
+    elif hint := publish_hint(error):
+        text += f" ({hint})"
     return text if len(text) <= LINE_CHARS_MAX else text[: LINE_CHARS_MAX - 1] + "…"
 
 

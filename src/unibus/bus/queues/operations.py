@@ -22,6 +22,7 @@ from unibus.bus.names import checked_name
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.pattern_names import check_new_entity
 from unibus.bus.queues.lock_renewal import Renewals
+from unibus.bus.queues.misspelt_queues import MisspeltQueues
 from unibus.bus.queues.transactions import Transaction, current
 from unibus.clock import Timers
 from unibus.core.envelope.fields import seconds_ns, set_fields
@@ -85,6 +86,7 @@ class Queues:
         self.named: set[str] = set()  # Cache of checked names; cleared when a channel in memory claims a name.
         self.chance: Callable[[], float] = random.random
         self.watcher: Interceptor | None = None
+        self.misspelt = MisspeltQueues()
         self.check_entity: Callable[[str], None] = _nothing  # Raises EntityExists if a channel in memory has the name.
 
     # Sending

@@ -13,6 +13,7 @@ does not change. Work in a session is cancelled when its lock is lost.
 """
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -95,6 +96,7 @@ def make_missing(queues: Queues, entity: str, missing: EntityNotFound) -> None:
         hint = "create it first: create_queue or create_subscription" if missing.hint == CREATE else missing.hint
         raise EntityNotFound(f"queue or subscription {entity!r} does not exist", hint)
     queues.create(QUEUE, entity, {})
+    queues.misspelt.created(entity)
 
 
 def release(queues: Queues, claimed: list[Claimed]) -> None:
@@ -195,8 +197,17 @@ async def _cancellable(queues: Queues, pending: Pending[T]) -> T:
         raise
 
 
+async def _claim_async(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Claimed]:
+    found = await until_async(queues, request.entity, lambda: claim(queues, request), timeout_s)
+    if queues.misspelt.is_suspect(request.entity, len(found)):
+        # A hint must not turn an empty result into an error, for instance on a bus that has just been closed.
+        with contextlib.suppress(BusError):
+            queues.misspelt.compare(request.entity, [each.name for each in await queues.store.entities()])
+    return found
+
+
 async def receive_batch(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Received]:
-    claiming = until_async(queues, request.entity, lambda: claim(queues, request), timeout_s)
+    claiming = _claim_async(queues, request, timeout_s)
     if queues.watcher is not None:
         return await _watched(queues).receive(request.entity, claiming)
     return [Received(queues, each) for each in await claiming]
@@ -295,13 +306,18 @@ def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s
                 stop()
 
 
+def _claim(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Claimed]:
+    found = until(queues, request.entity, lambda: claim(queues, request), timeout_s)
+    if queues.misspelt.is_suspect(request.entity, len(found)):
+        with contextlib.suppress(BusError):  # As above.
+            queues.misspelt.compare(request.entity, [each.name for each in queues.store.entities().wait()])
+    return found
+
+
 def receive_batch_sync(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[SyncReceived]:
     if queues.watcher is not None:
-        return _watched(queues).receive_sync(
-            request.entity, lambda: until(queues, request.entity, lambda: claim(queues, request), timeout_s)
-        )
-    claimed = until(queues, request.entity, lambda: claim(queues, request), timeout_s)
-    return [SyncReceived(queues, each) for each in claimed]
+        return _watched(queues).receive_sync(request.entity, lambda: _claim(queues, request, timeout_s))
+    return [SyncReceived(queues, each) for each in _claim(queues, request, timeout_s)]
 
 
 def receive_sync(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> Iterator[SyncReceived]:

@@ -9,6 +9,7 @@ import typer
 from unibus.cli.server.server_options import CONFIG_FILE, ServeOptions, flags_of
 from unibus.cli.terminal.options import with_options
 from unibus.config.sources import Configuration, read_configuration
+from unibus.core.access.rules import WELL_KNOWN_KEY
 from unibus.errors import ExtraMissing
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def _show(server: "Server[Any]") -> None:
     typer.echo(f"endpoints          {' '.join([f'{each}://localhost:{port}' for port in ports for each in schemes])}")
     typer.echo(f"page               http://localhost:{server.port}/ (API reference: /docs)")
     typer.echo(f"connection string  {server.connection_string}")
+    if f"SharedAccessKey={WELL_KNOWN_KEY};" in server.connection_string:
+        typer.echo(f"key                {WELL_KNOWN_KEY} is the key itself: no secret, for programs on this machine")
     if server.ca_file is not None:
         typer.echo(f"CA certificate     {server.ca_file} (and {schemes[0]}://localhost:{server.port}/unibus/v1/ca.pem)")
     typer.echo("Ctrl-C stops it")

@@ -1,0 +1,120 @@
+"""Hints for a keyword that a method does not have: `receive("orders", timout=1)`, `publish("orders", 1, prioritet=3)`.
+
+Python's own TypeError names the keyword, and not the one that was meant. How the hint is added depends on the method:
+
+    most methods   wrapped once, when the class is made: the TypeError of a call becomes KeywordUnknown
+    publish        not wrapped and without `**unknown`. A compiled method needs 26 ns to collect keywords that are not
+                   there, a wrapper more, and a whole publish takes 275 ns. The TypeError stays, and gets the hint where
+                   the bus sees it: as a note at the end of the `with` block, and in the log of a handler that failed
+
+Not compiled: a compiled function is no descriptor, so a wrapper would not get the object as its first argument.
+"""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from unibus.core.envelope.fields import BESIDE, NAMES
+from unibus.errors import KeywordUnknown
+from unibus.near_names import hint_for_name, near_name
+
+COLD: Final = (
+    "accept_session", "close", "dead_letter_queue", "drain", "peek", "prune_before", "query_messages", "receive",
+    "receive_batch", "receive_deferred", "relay_outbox", "replay", "stop", "trace_message", "transaction",
+)  # fmt: skip
+"""Methods with keywords whose call is long beside a wrapper. Those that collect `**fields` check names themselves."""
+
+PUBLISH: Final = (
+    "channel", "payload", "priority", "trace_id", "headers", "correlation_id", "ttl", "dedup_key", "fields",
+)  # fmt: skip
+
+CONSTRUCTOR: Final = ("store", "persistence_path", "worker_count", "strict", "idempotency_ttl", "clock")
+
+# Names of other message buses, by ours.
+_WORDS: Final = {
+    "after": ("start", "offset", "since", "from_sequence"),
+    "count": ("limit", "max_count", "max_message_count", "max_messages", "n", "number", "prefetch", "size"),
+    "drain_timeout": ("timeout", "grace", "grace_period", "wait"),
+    "mode": ("receive_mode", "settlement", "ack", "auto_ack", "no_ack"),
+    "payload": ("body", "data", "message", "content", "value"),
+    "rows_max": ("limit", "max_rows"),
+    "session_id": ("session",),
+    "store": ("url", "path", "file", "dsn", "database", "uri"),
+    "time_limit": ("timeout",),
+    "timeout": ("wait", "max_wait_time", "max_wait", "block", "deadline", "timeout_s", "time_limit"),
+    "worker_count": ("workers", "max_workers", "threads", "concurrency"),
+}
+
+_FORMS: Final = re.compile(
+    r"(?:\w+\.)?publish(?:_from_sync)?\(\) got an unexpected keyword argument '(\w+)'.*"  # The interpreter's.
+    r"|'(\w+)' is an invalid keyword argument for publish(?:_from_sync)?\(\)"  # That of compiled code.
+)
+
+
+def unknown_keyword(call: str, name: str, known: Iterable[str]) -> KeywordUnknown:
+    """The error for a keyword that the call does not have."""
+    return KeywordUnknown(f"{call}() has no argument {name!r}", _hint(name, list(known)))
+
+
+def _hint(name: str, known: list[str]) -> str:
+    return hint_for_name(name, known, meant=_meant(known))
+
+
+def _meant(known: list[str]) -> dict[str, str]:
+    return {word: ours for ours in known for word in _WORDS.get(ours, ())}
+
+
+def check_request_keywords(fields: Mapping[str, object]) -> None:
+    """Raise for a misspelt `timeout`, the one keyword of `request` that is no field of a message."""
+    for name in fields:
+        if name not in NAMES and name not in BESIDE and near_name(name, ("timeout",), _meant(["timeout"])):
+            raise unknown_keyword("request", name, ("timeout",))
+
+
+def name_unknown_keywords(owner: type, methods: Iterable[str] = COLD) -> None:
+    """Make these methods of the class raise KeywordUnknown for a keyword that they do not have."""
+    for name in methods:
+        setattr(owner, name, _naming(name, getattr(owner, name)))
+
+
+def _naming(name: str, method: Callable[..., object]) -> Callable[..., object]:
+    @functools.wraps(method)
+    def named(*arguments: object, **keywords: object) -> object:
+        try:
+            return method(*arguments, **keywords)
+        except TypeError:
+            # An error of the method itself has only keywords that the method has, and is raised as it is.
+            unknown = _unknown(method, keywords)
+            if unknown is None:
+                raise
+        raise unknown_keyword(name, *unknown)
+
+    return named
+
+
+def _unknown(method: Callable[..., object], given: Mapping[str, object]) -> tuple[str, list[str]] | None:
+    """The first given keyword that the method does not have, and those that it has."""
+    known = [name for name in inspect.signature(method).parameters if name != "self"]
+    strange = [name for name in given if name not in known]
+    return (strange[0], known) if strange else None
+
+
+def publish_hint(error: BaseException) -> str:
+    """What was meant by the unknown keyword of a publish; "" if the error is another one."""
+    if type(error) is not TypeError:
+        return ""
+    found = _FORMS.fullmatch(str(error))
+    if found is None:
+        return ""
+    name = found[1] or found[2]
+    return f"pass it as fields={{{name!r}: …}}" if name in NAMES else _hint(name, list(PUBLISH))
+
+
+def add_publish_hint(error: object) -> None:
+    """Add the hint to an error that leaves the block of a bus: a note, which a traceback shows below the error."""
+    if isinstance(error, BaseException):
+        hint = publish_hint(error)
+        if hint:
+            error.add_note(f"publish: {hint}")
