@@ -20,6 +20,7 @@ from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.clock.virtual_clock import VirtualClock
+from unibus.testing.misbehaving_store import MisbehavingStore
 from unibus.testing.store_contract import OpenStore, StoreContract
 
 TINY_MB = 0.0001
@@ -139,6 +140,19 @@ class TestMemory(StoreContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         return on_memory
+
+
+class TestLate(StoreContract):
+    """Every answer is late: the contract asks for nothing that only a store in the same process can do."""
+
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        def open_store(clock: VirtualClock) -> Store:
+            store = MisbehavingStore(on_memory(clock), late=1)
+            clock.timers(store.is_idle)
+            return store
+
+        return open_store
 
 
 class TestSqlite(StoreContract):

@@ -1,5 +1,5 @@
 """The test kit for users: a virtual clock, buses that record what was published, and fixtures for pytest. For durable
-code: a simulated disk with power cuts, a store that fails on demand, the contract of stores, and a reference model.
+code: a simulated disk with power cuts, a store that misbehaves, the contract of stores, and a reference model.
 
 Names are imported at their first use, because pytest imports this package at every start in every project that has
 unibus installed, even if its tests use no bus.
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     )
     from unibus.testing.contracts.sessions import SessionContract
     from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
-    from unibus.testing.fault_store import FaultStore
     from unibus.testing.files import FolderDisk
+    from unibus.testing.misbehaving_store import MisbehavingStore
     from unibus.testing.model.messages import ModelMessage
     from unibus.testing.model.parts import ModelRules, ModelSend
     from unibus.testing.model.rules import ModelRule
@@ -63,7 +63,6 @@ __all__ = [
     "EntityContract",
     "ExpiryContract",
     "Fault",
-    "FaultStore",
     "FolderDisk",
     "FormerContract",
     "ForwardContract",
@@ -74,6 +73,7 @@ __all__ = [
     "IdleContract",
     "ListedSessionContract",
     "LockContract",
+    "MisbehavingStore",
     "ModelMessage",
     "ModelRule",
     "ModelRules",
@@ -111,7 +111,7 @@ _HOMES = {
     "EntityContract": "contracts.batches",
     "ExpiryContract": "contracts.timing",
     "Fault": "power",
-    "FaultStore": "fault_store",
+    "MisbehavingStore": "misbehaving_store",
     "FolderDisk": "files",
     "ForwardContract": "contracts.routes",
     "DuplicateBeforeQuotaContract": "contracts.forwards",

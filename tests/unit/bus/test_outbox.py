@@ -31,7 +31,7 @@ from unibus.errors import (
 )
 from unibus.limits import BATCH_COMMANDS_MAX
 from unibus.stores.opening import open_store
-from unibus.testing.fault_store import FaultStore
+from unibus.testing.misbehaving_store import MisbehavingStore
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_the_order_of_the_commits_is_kept(app: App) -> None:
 
 def test_a_transaction_of_the_user_is_one_batch_of_the_store(folder: Path, app: App) -> None:
     timers = ThreadTimers(SYSTEM_CLOCK, pytest.fail)
-    store = FaultStore(open_store("memory://", SYSTEM_CLOCK, timers))
+    store = MisbehavingStore(open_store("memory://", SYSTEM_CLOCK, timers))
     app.bus.close()
     app.bus = app.open(store)
     app.order(0)

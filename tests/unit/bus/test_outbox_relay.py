@@ -35,7 +35,7 @@ from unibus.errors import (
     UsageError,
 )
 from unibus.stores.opening import open_store
-from unibus.testing.fault_store import FaultStore
+from unibus.testing.misbehaving_store import MisbehavingStore
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_closing_does_not_wait_for_ever_for_a_locked_file(
 def test_a_store_whose_answer_is_lost_gets_no_message_twice(app: App, taking_effect: bool) -> None:
     app.bus.close()
     timers = ThreadTimers(SYSTEM_CLOCK, pytest.fail)
-    store = FaultStore(open_store(f"sqlite:///{app.folder}/bus.db", SYSTEM_CLOCK, timers))
+    store = MisbehavingStore(open_store(f"sqlite:///{app.folder}/bus.db", SYSTEM_CLOCK, timers))
     app.bus = app.open(store)
     app.order(1)
     app.relay()

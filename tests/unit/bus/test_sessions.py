@@ -16,7 +16,7 @@ from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import EntityNotFound, SessionLocked, SessionLockLost
 from unibus.stores.opening import open_store
 from unibus.stores.seam.store import Store
-from unibus.testing.fault_store import FaultStore
+from unibus.testing.misbehaving_store import MisbehavingStore
 
 STEPS = 12
 
@@ -131,17 +131,17 @@ async def test_one_that_is_cancelled_leaves_the_session_to_the_next(queue_bus: M
 
 
 @pytest.fixture
-async def counting(store_path: Path | None) -> AsyncIterator[tuple[MessageBus, FaultStore]]:
+async def counting(store_path: Path | None) -> AsyncIterator[tuple[MessageBus, MisbehavingStore]]:
     bus = MessageBus(clock=SYSTEM_CLOCK)
     url = "memory://" if store_path is None else f"sqlite:///{store_path}"
     store: Store = open_store(url, SYSTEM_CLOCK, bus._runtime.timers)
-    counted = FaultStore(store)
+    counted = MisbehavingStore(store)
     bus.with_persistence(counted)
     yield bus, counted
     await bus.close(0.2)
 
 
-async def test_two_who_wait_do_not_wake_each_other(counting: tuple[MessageBus, FaultStore]) -> None:
+async def test_two_who_wait_do_not_wake_each_other(counting: tuple[MessageBus, MisbehavingStore]) -> None:
     # The session has messages, so a receiver that is woken in vain must not pass the wake-up on: it would get it again.
     bus, store = counting
     await bus.create_queue("q", requires_session=True)

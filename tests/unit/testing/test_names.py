@@ -12,7 +12,7 @@ import unibus
 from unibus import testing
 
 HERE = Path(testing.__file__).parent
-OWN = ("__init__", "plugin", "disk", "rig", "admission", "queues", "deadlines")
+OWN = ("__init__", "plugin", "disk", "rig", "admission", "queues", "deadlines", "late_calls", "late_catalog")
 """The package itself, the fixtures, and files that only the others use."""
 
 

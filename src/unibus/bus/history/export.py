@@ -5,7 +5,6 @@ count.
 """
 
 import hashlib
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -64,7 +63,7 @@ def source_of(store: Store) -> ExportSource:
     """
     if not has_reader(store.url):
         return store.copied()
-    return open_reader(store.url, getattr(store, "now_ns", time.time_ns))
+    return open_reader(store.url, store.now_ns)
 
 
 class Exporting:

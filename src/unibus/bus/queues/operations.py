@@ -79,10 +79,9 @@ class Queues:
         self.store = store
         self.strict = strict
         self.exchange = exchange
-        now_ns: Callable[[], int] = getattr(store, "now_ns", exchange.wall_ns)
         self.timers = timers
-        self.renewals = Renewals(store, timers, now_ns)
-        self.now_ns = now_ns
+        self.now_ns: Callable[[], int] = store.now_ns
+        self.renewals = Renewals(store, timers, store.now_ns)
         self.named: set[str] = set()  # Cache of checked names; cleared when a channel in memory claims a name.
         self.chance: Callable[[], float] = random.random
         self.watcher: Interceptor | None = None

@@ -9,17 +9,24 @@ A store returns a result only when the change is as durable as the call asked fo
 calls whose changes are written as one group share one CommitResult. So a group with hundreds of calls costs one wake-up
 for a loop and not hundreds.
 
+Two kinds of store use it. An embedded one decides in the call itself: it raises a refusal at once, and the value is
+known while the write is still open. One that asks a server returns an `undecided()` Pending, and calls `resolve` or
+`reject` when the answer arrives. Code that needs the value before it is durable uses `on_decided`, code that handles a
+refusal uses `recover`: both are right for either kind.
+
 Nothing is lost between "not decided" and "decided": `settle` sets `done` first and `notify` reads the lists of waiters
 afterwards, while a waiter adds itself to a list first and reads `done` afterwards. One of the two sees the other.
 """
 
 import asyncio
 import contextvars
+import copy
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar, cast, final
 
+from unibus.errors import BusError
 from unibus.safe_log import SafeLogger
 from unibus.stores.seam.forked import renew_in_child
 from unibus.stores.seam.ready import awaited, ready
@@ -107,10 +114,13 @@ class CommitResult:
     """The outcome of one group of changes. `failure` makes a new error for each caller; None if the write succeeded.
 
     `commits` decides it and can be asked to commit now; None if the outcome is decided without being asked.
+    `is_decided`: the store has accepted the calls of the group and knows their values; only the write is open. A store
+    that answers from elsewhere learns both with the answer.
     """
 
     def __init__(self, commits: Committing | None) -> None:
         self.done = False
+        self.is_decided = commits is not None
         self.failure: Callable[[], BaseException] | None = None
         self.commits = commits
         # Waiting tasks, nearly always all on one loop. Only the thread of that loop touches `_waiters`: no lock.
@@ -228,8 +238,31 @@ class CommitResult:
                 raise TimeoutError(f"the operation did not end within {timeout_s} s; it may still take effect")
 
 
+_TOO_EARLY: Final = "the answer of the store has not arrived: wait for the Pending before its value is read"
+
+
+@final
+class NotArrived:
+    """The `value` of a Pending whose answer has not arrived. Every use of it raises, so that none passes unnoticed."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError(_TOO_EARLY)
+
+    def __len__(self) -> int:
+        raise RuntimeError(_TOO_EARLY)
+
+    def __iter__(self) -> Iterator[object]:
+        raise RuntimeError(_TOO_EARLY)
+
+    def __repr__(self) -> str:
+        return "<no answer yet>"
+
+
+NOT_ARRIVED: Final = NotArrived()
+
+
 class Pending(Generic[T_co]):
-    """`value` is the result of the call; it is valid once `outcome` is decided, or at once if there is no outcome.
+    """`value` is the result of the call, as soon as `is_decided`; before that it is no value.
 
     `loop` is the loop that was running when the call was made, if any: then the Pending is awaited on that loop.
     """
@@ -245,6 +278,15 @@ class Pending(Generic[T_co]):
         return self.outcome is None or self.outcome.done
 
     @property
+    def is_decided(self) -> bool:
+        """Whether the store has accepted or refused the call: `value` or `error` is known, though perhaps not durable.
+
+        Always true for an embedded store. It may fail to write afterwards; then it stops.
+        """
+        outcome = self.outcome
+        return outcome is None or outcome.is_decided or outcome.done
+
+    @property
     def error(self) -> BaseException | None:
         """A new object each time: raising one object in many tasks would mix their tracebacks."""
         outcome = self.outcome
@@ -257,6 +299,41 @@ class Pending(Generic[T_co]):
         """The same Pending, whose result is passed through `view`. Replaces an earlier `view`."""
         self._view = cast("Callable[[object], object]", view)
         return cast("Pending[U]", self)
+
+    # Called by the store
+
+    def resolve(self, value: object) -> None:
+        """The answer of an `undecided()` Pending has arrived."""
+        outcome = self.outcome
+        assert outcome is not None
+        self.value = cast("T_co", value)  # Before `done` is set: a waiter reads the value without a lock.
+        outcome.decide()
+
+    def reject(self, failure: Callable[[], BaseException]) -> None:
+        """The call was refused, or its outcome is unknown. `failure` makes a new error for each caller."""
+        outcome = self.outcome
+        assert outcome is not None
+        outcome.decide(failure)
+
+    # Called by the bus
+
+    def on_decided(self, call: "Callable[[Pending[T_co]], None]") -> None:
+        """Call `call` when the value or the error is known: at once for an embedded store, else with the answer."""
+        if self.is_decided:
+            call(self)
+        else:
+            self.on_done(call)
+
+    def recover(self, call: "Callable[[BaseException], Pending[T_co]]") -> "Pending[T_co]":
+        """This result; but if it is a refusal that arrives with the answer, the result of `call(error)`.
+
+        `call` raises the error again, or another one, if it has no other result. It runs in the thread that brings the
+        answer, so it must not wait. A refusal that the store raises at once does not get here: catch that as well.
+        """
+        outcome = self.outcome
+        if outcome is None or outcome.is_decided:
+            return self
+        return cast("Pending[T_co]", _Recovery(cast("Pending[object]", self), call).result)
 
     def on_done(self, call: "Callable[[Pending[T_co]], None]") -> None:
         """Call `call` when the result is decided, in the thread that decides it; at once if it is. It must be quick."""
@@ -301,6 +378,48 @@ class Pending(Generic[T_co]):
         return self.value if self._view is None else cast("T_co", self._view(self.value))
 
 
+@final
+class _Recovery:
+    """The result of `Pending.recover`: that of the first call, or that of the call which replaces it."""
+
+    def __init__(self, first: Pending[object], call: Callable[[BaseException], Pending[object]]) -> None:
+        self.result: Pending[object] = undecided()
+        self._call = call
+        first.on_done(self._first)
+
+    def _first(self, first: Pending[object]) -> None:
+        error = first.error
+        if error is None:
+            self._pass_on(first)
+            return
+        try:
+            second = self._call(error)
+        except BaseException as other:
+            self.result.reject(repeated(other))
+            return
+        second.on_done(self._pass_on)
+
+    def _pass_on(self, given: Pending[object]) -> None:
+        try:
+            value = given.result()
+        except BaseException as error:
+            self.result.reject(repeated(error))
+        else:
+            self.result.resolve(value)
+
+
+def repeated(error: BaseException) -> Callable[[], BaseException]:
+    """Makes the same error for each caller, as a new object."""
+    return partial(_copied, error)
+
+
+def _copied(error: BaseException) -> BaseException:
+    # An exception of others may have a constructor of its own, and could not be copied.
+    copied = copy.copy(error) if isinstance(error, BusError) else error
+    copied.__cause__ = error.__cause__
+    return copied
+
+
 def _called(call: "Callable[[Pending[T]], None]", pending: "Pending[T]", waiter: Waiter) -> None:
     try:
         call(pending)
@@ -314,6 +433,11 @@ def _call_on(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     except RuntimeError:
         # The loop is closed, so no task waits on it any more.
         return
+
+
+def undecided() -> "Pending[T]":
+    """A Pending without a value, for a store whose answer arrives later: it calls `resolve` or `reject`."""
+    return Pending(cast("T", NOT_ARRIVED), CommitResult(None))
 
 
 def resolved(value: T) -> Pending[T]:

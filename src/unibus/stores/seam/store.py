@@ -99,6 +99,9 @@ class Store(Protocol):
     @property
     def catalog(self) -> Catalog: ...
 
+    def now_ns(self) -> int:
+        """The time by which locks and deadlines of this store are decided: wall time, which never goes back."""
+
     def apply(
         self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
     ) -> Pending[list[object]]:

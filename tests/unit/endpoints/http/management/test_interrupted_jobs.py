@@ -23,7 +23,7 @@ from unibus.bus.management.jobs.jobs import Jobs
 from unibus.errors import StoreUnavailable
 from unibus.stores.opening import open_store
 from unibus.testing import VirtualClock
-from unibus.testing.fault_store import FaultStore
+from unibus.testing.misbehaving_store import MisbehavingStore
 
 
 @pytest.fixture(autouse=True)
@@ -202,7 +202,7 @@ async def test_progress_is_written_at_most_once_a_second(http: Operators, monkey
 @pytest.mark.parametrize("taking_effect", [True, False])
 async def test_a_job_survives_a_store_that_failed(folder: Path, taking_effect: bool) -> None:
     clock = VirtualClock()
-    store = FaultStore(open_store(f"sqlite:///{folder}/bus.db", clock, clock.timers(lambda: True)))
+    store = MisbehavingStore(open_store(f"sqlite:///{folder}/bus.db", clock, clock.timers(lambda: True)))
     async with MessageBus(store, clock=clock) as bus:
         await bus.create_queue(QUEUE)
         http = Operators("front", clock)
