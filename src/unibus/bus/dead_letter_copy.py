@@ -3,7 +3,7 @@
 Used where messages are in memory (channels and backends). A store dead-letters by a change of its own state instead.
 """
 
-from unibus.bus.error_texts import error_text, trace_text, traceback_of
+from unibus.bus.error_texts import error_text, failure_text
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import MessageProperties
 from unibus.core.flow.deadletter import dead_letter_headers, without_record
@@ -22,7 +22,7 @@ def dead_letter(
     # A handler of the dead-letter channel must not answer the requester of the original message.
     properties.reply_to = None
     kind = "" if error is None else type_name(error)
-    trace = "" if error is None else trace_text(error, traceback_of(error))
+    trace = "" if error is None else failure_text(error)
     record = dead_letter_headers(
         reason, error_text(error), kind, message.delivery_count, message.channel, group, now_ns, trace
     )

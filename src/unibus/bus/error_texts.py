@@ -21,6 +21,8 @@ CHAINED_MAX: Final = 20
 FRAMES_MAX: Final = 2_000
 """Frames of one traceback that are looked at: more than the recursion limit allows for one raise."""
 
+_OURS: Final = "unibus.bus."
+
 _SHOWN_FRAMES_MAX: Final = 50
 """Frames of a traceback that is too long to be shown whole."""
 
@@ -41,6 +43,44 @@ def described(error: BaseException | None) -> str:
 
 def traceback_of(error: BaseException) -> TracebackType | None:
     return cast("TracebackType | None", BaseException.__dict__["__traceback__"].__get__(error))
+
+
+def user_trace(trace: TracebackType | None) -> TracebackType | None:
+    """The frames of the user's code in the last raise of an exception; None if the bus raised it.
+
+        frames of the bus ── handler ── what it calls ─┬─ frames of the bus, if one of its methods raised
+                                                       └─ the same again, older: an object that was raised before
+
+    A program that raises one exception object again and again collects the frames of all its raises in it. Those of the
+    older ones begin with the function of the bus that calls handlers, and are left out.
+    """
+    caller = ("", "")
+    while trace is not None and _module(trace).startswith(_OURS):
+        caller = (_module(trace), trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    found: list[TracebackType] = []
+    while trace is not None and len(found) < FRAMES_MAX:
+        module = _module(trace)
+        if not module.startswith(_OURS):
+            found.append(trace)
+        elif (module, trace.tb_frame.f_code.co_name) == caller:
+            break
+        trace = trace.tb_next
+    kept: TracebackType | None = None
+    for each in reversed(found):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept
+
+
+def _module(trace: TracebackType) -> str:
+    # Not the path of its file: compiled modules have the paths of the machine that built them.
+    return str(trace.tb_frame.f_globals.get("__name__"))
+
+
+def failure_text(error: BaseException) -> str:
+    """The traceback that a dead-lettered message has: without frames of the bus, if any other frame is left."""
+    trace = traceback_of(error)
+    return trace_text(error, user_trace(trace) or trace)
 
 
 def related(error: BaseException) -> list[BaseException]:
@@ -68,17 +108,19 @@ def trace_text(error: BaseException, trace: TracebackType | None) -> str:
     """The exception with its traceback, as Python shows it; a shorter text if that would be too long or fails."""
     why = "too long"
     try:
-        if _is_short(error):
+        if _is_short(error, trace):
             return printable("".join(traceback.format_exception(type(error), error, trace))).rstrip("\n")
     except BaseException as broken:  # Raised by a method of the exception.
         why = type_name(broken)
     return printable(_short_trace(error, trace, why))
 
 
-def _is_short(error: BaseException) -> bool:
+def _is_short(error: BaseException, trace: TracebackType | None) -> bool:
     chain = related(error)
+    traces = [trace, *[traceback_of(each) for each in chain[1:]]]
     return len(chain) < CHAINED_MAX and all(
-        len(error_text(each)) < TEXT_CHARS_MAX and _is_short_trace(traceback_of(each)) for each in chain
+        len(error_text(each)) < TEXT_CHARS_MAX and _is_short_trace(shown)
+        for each, shown in zip(chain, traces, strict=True)
     )
 
 

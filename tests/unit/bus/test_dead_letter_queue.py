@@ -38,7 +38,8 @@ def test_a_dead_message_has_its_original_and_the_failure(rig: Rig, dlq: DeadLett
         "Broken",
         "bent at the corner",
     )
-    assert (dead_message.retry_count, dead_message.recovery_attempts, dead_message.state) == (1, 0, "active")
+    assert (dead_message.attempts, dead_message.recovery_attempts, dead_message.state) == (1, 0, "active")
+    assert dead_message.retry_count == 0
     assert (dead_message.session_id, dead_message.last_error) == ("s", "bent at the corner")
     assert before <= dead_message.failure_timestamp <= datetime.now(UTC)
     original = dead_message.original
@@ -471,7 +472,7 @@ def test_a_persistent_channel_gets_it_back_in_the_group_where_it_died(tmp_path: 
         assert bus.drain(10)
         manager = bus.dead_letter_queue()
         (dead_message,) = manager.list_messages()
-        assert (dead_message.error_type, dead_message.retry_count) == ("ValueError", 1)
+        assert (dead_message.error_type, dead_message.attempts) == ("ValueError", 1)
         assert manager.retry_message(dead_message).success
         assert bus.drain(10)
         assert len(flaky.seen) == 2

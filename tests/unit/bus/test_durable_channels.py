@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -479,3 +479,54 @@ def test_persistence_may_be_added_once(tmp_path: Path, hand_timers: HandTimers) 
     bus.close()
     assert (tmp_path / "bus.db").exists()
     assert not (tmp_path / "other.db").exists()
+
+
+def nested() -> Callable[[Message], None]:
+    def bill(message: Message) -> None:
+        return None
+
+    return bill
+
+
+def groups_of(bus: SyncMessageBus) -> list[str]:
+    return [info.name.rpartition("/")[2] for info in bus.entities() if "/Subscriptions/" in info.name]
+
+
+def test_the_default_group_of_a_nested_function_is_readable_and_stable(tmp_path: Path) -> None:
+    for _ in range(2):
+        with SyncMessageBus(tmp_path / "bus.db") as bus:
+            bus.subscribe("orders", nested())
+            assert groups_of(bus) == [f"{__name__}.nested.bill"]
+
+
+@pytest.mark.parametrize("module", [None, "shop"])
+def test_a_store_with_the_former_default_group_continues_with_it(tmp_path: Path, module: str | None) -> None:
+    """The former name had `<locals>` in it. Another group would leave its messages behind."""
+    former = f"{__name__}.nested.<locals>.bill" if module is None else f"{module}.{__name__}.nested.<locals>.bill"
+    seen: list[object] = []
+
+    def nested() -> Callable[[Message], None]:
+        def bill(message: Message) -> None:
+            seen.append(message.body)
+
+        bill.__qualname__ = "nested.<locals>.bill"
+        return bill
+
+    with SyncMessageBus(tmp_path / "bus.db") as bus:
+        bus.subscribe("orders", lambda message: None, group=former).cancel()
+        bus.publish("orders", 1)
+    with SyncMessageBus(tmp_path / "bus.db") as bus:
+        if module is None:
+            bus.subscribe("orders", nested())
+        else:
+            bus.subscribe("orders", module, nested())
+        bus.drain()
+        assert groups_of(bus) == [former]
+    assert seen == [1]
+
+
+def test_a_module_and_a_nested_function_are_the_same_group_after_a_restart(tmp_path: Path) -> None:
+    for _ in range(2):
+        with SyncMessageBus(tmp_path / "bus.db") as bus:
+            bus.subscribe("orders", "shop", nested())
+            assert groups_of(bus) == [f"shop.{__name__}.nested.bill"]

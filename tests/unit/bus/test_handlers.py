@@ -391,3 +391,31 @@ def test_handlers_that_would_get_something_else_than_they_say_are_refused(sync_b
             sync_bus.subscribe("c", handler)
     with pytest.raises(HandlerInvalid):
         sync_bus.subscribe("c", print, filter=late)
+
+
+class Shop:
+    def bill(self, message: Message) -> None:
+        return None
+
+
+def test_default_groups_have_readable_names_and_are_one_for_each_handler() -> None:
+    """No address of an object: it would be another one in each run, and in each line of the log."""
+
+    def nested(message: Message) -> None:
+        return None
+
+    one, two = Shop(), Shop()
+    with SyncMessageBus() as bus:
+        handlers = [nested, nested, lambda message: None, lambda message: None, one.bill, one.bill, two.bill, [].append]
+        groups = [bus.subscribe("c", handler).group for handler in handlers]
+    around = f"{__name__}.test_default_groups_have_readable_names_and_are_one_for_each_handler"
+    assert groups == [
+        f"{around}.nested",
+        f"{around}.nested",
+        f"{around}.lambda",
+        f"{around}.lambda#2",
+        f"{__name__}.Shop.bill",
+        f"{__name__}.Shop.bill",
+        f"{__name__}.Shop.bill#2",
+        "?.list.append",
+    ]

@@ -37,8 +37,9 @@ from unibus.display import described, quoted, shortened
 class DeadMessage:
     """One dead-lettered message, as it was when it was read.
 
-    `entity` is the queue that holds it now, `source` the queue or subscription where it failed. `retry_count` is the
-    number of deliveries before it was dead-lettered, `recovery_attempts` how often it was retried since.
+    `entity` is the queue that holds it now, `source` the queue or subscription where it failed. `attempts` is the
+    number of deliveries before it was dead-lettered, `retry_count` how many of them were retries, so one less, and
+    `recovery_attempts` how often it was retried since.
     """
 
     id: str
@@ -50,7 +51,7 @@ class DeadMessage:
     error_type: str
     last_error: str
     failure_ns: int
-    retry_count: int
+    attempts: int
     recovery_attempts: int
     consumer: str
     traceback: str
@@ -66,6 +67,11 @@ class DeadMessage:
     def _describe(self) -> str:
         place = f"in {quoted(self.entity, 40)} #{self.sequence}"
         return f"{shortened(self.id, 40)} {place}, {self.state}: {self.failure_reason or 'no reason'}"
+
+    @property
+    def retry_count(self) -> int:
+        """The deliveries after the first one: at most the `retry_attempts` of the subscription."""
+        return max(0, self.attempts - 1)
 
     @property
     def failure_timestamp(self) -> datetime:
@@ -89,7 +95,7 @@ def dead_message(entry: StoredMessage, data: bytes) -> DeadMessage:
         error_type=text_in(overlay, ERROR_TYPE_HEADER),
         last_error=error_in(overlay),
         failure_ns=dead_lettered_ns(entry),
-        retry_count=number_in(overlay, ATTEMPTS_HEADER),
+        attempts=number_in(overlay, ATTEMPTS_HEADER),
         recovery_attempts=number_in(overlay, RECOVERY_HEADER),
         consumer=text_in(overlay, GROUP_HEADER),
         traceback=text_in(overlay, TRACEBACK_HEADER),

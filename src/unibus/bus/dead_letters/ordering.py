@@ -13,7 +13,8 @@ Key = Callable[[StoredMessage], int | str]
 _KEYS: Final[dict[str, Key]] = {
     "failure_timestamp": dead_lettered_ns,
     "failure_reason": lambda entry: text_in(record_of(entry), REASON_HEADER),
-    "retry_count": lambda entry: number_in(record_of(entry), ATTEMPTS_HEADER),
+    "attempts": lambda entry: number_in(record_of(entry), ATTEMPTS_HEADER),
+    "retry_count": lambda entry: number_in(record_of(entry), ATTEMPTS_HEADER),  # One less, so the same order.
     "recovery_attempts": lambda entry: number_in(record_of(entry), RECOVERY_HEADER),
     "source": lambda entry: source_in(record_of(entry)),
     "entity": lambda entry: entry.entity.name,

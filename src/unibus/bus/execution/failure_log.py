@@ -1,6 +1,6 @@
 """The log lines about handlers that fail, the same for channels in memory, persistent channels and backends.
 
-    first failure of a message   WARNING with the traceback, which begins at the first frame outside of the bus
+    first failure of a message   WARNING with the traceback, without frames of the bus
     each later retry             WARNING, one line
     dead-lettered                ERROR, one line, with the reason and the command that shows the message
 
@@ -20,10 +20,9 @@ import shlex
 from _thread import allocate_lock
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
-from unibus.bus.error_texts import described, related, trace_lines, trace_text, traceback_of
+from unibus.bus.error_texts import described, related, trace_lines, trace_text, traceback_of, user_trace
 from unibus.bus.mistaken_keywords import publish_hint
 from unibus.counting import counted
 from unibus.errors import BusError
@@ -115,7 +114,7 @@ class FailureLog:
         error = failed.error
         if _is_plain(error):
             return None
-        trace = user_frames(traceback_of(error)) or traceback_of(error)
+        trace = user_trace(traceback_of(error)) or traceback_of(error)
         # The id of a type, not its hash: its metaclass may define that.
         lines = [(id(type(each)), trace_lines(traceback_of(each))) for each in related(error)]
         kind = hash((failed.handler, failed.group, *lines))
@@ -134,14 +133,6 @@ class FailureLog:
                 del self._logged_ns[next(iter(self._logged_ns))]
             self._logged_ns[kind] = now_ns
             return True
-
-
-def user_frames(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that begins outside of the bus; None if the exception was raised by the bus."""
-    # By the name of the module and not by its path: compiled modules have the paths of the machine that built them.
-    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("unibus.bus."):
-        trace = trace.tb_next
-    return trace
 
 
 def one_line(error: BaseException) -> str:
@@ -180,7 +171,7 @@ def _shell_quoted(text: str) -> str:
 
 def _is_plain(error: BaseException) -> bool:
     """Whether the bus itself raised it, because body or handler do not fit: its text says all."""
-    return issubclass(type(error), BusError) and user_frames(traceback_of(error)) is None
+    return issubclass(type(error), BusError) and user_trace(traceback_of(error)) is None
 
 
 def _warn(info: ExcInfo | None, text: str, *args: str) -> None:

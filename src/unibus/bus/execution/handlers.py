@@ -68,22 +68,23 @@ def is_async(handler: Callable[..., object]) -> bool:
 
 
 def handler_name(handler: object) -> str:
-    """The default group in memory: the same for one handler, another one for another handler."""
-    inner: object = handler
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    owner = getattr(inner, "__self__", None)
-    text = f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', type(inner).__qualname__)}"
-    plain = inspect.isfunction(inner) and inner is handler and "<" not in text
-    # Lambdas, closures, partials and methods of several objects share a name; the id of the object distinguishes them.
-    return text if plain else f"{text}#{id(owner if owner is not None else handler):x}"
+    """The name of a handler for people, and its default group in memory: `shop.bill`, `shop.main.lambda`.
+
+    Several handlers may have the same one; DefaultGroups numbers their groups.
+    """
+    inner = _inner(handler)
+    text = f"{getattr(inner, '__module__', None) or '?'}.{getattr(inner, '__qualname__', type(inner).__qualname__)}"
+    return _readable(text).replace("<lambda>", "lambda")
 
 
 def durable_name(handler: object) -> str:
     """The default group on a persistent channel: a name that is the same after a restart."""
-    inner: object = handler
-    while isinstance(inner, functools.partial):
-        inner = inner.func
+    return _readable(former_durable_name(handler))
+
+
+def former_durable_name(handler: object) -> str:
+    """The default group of the same handler in older stores, where a nested function has `<locals>` in its name."""
+    inner = _inner(handler)
     if not inspect.isroutine(inner):
         inner = type(inner)
     name = f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', '?')}"
@@ -92,6 +93,16 @@ def durable_name(handler: object) -> str:
             "a lambda on a persistent channel has no name to find its messages by after a restart", "pass group="
         )
     return name.replace("/", ".")
+
+
+def _inner(handler: object) -> object:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    return handler
+
+
+def _readable(name: str) -> str:
+    return name.replace("<locals>.", "")
 
 
 def _shape(handler: Callable[..., object], in_memory: bool) -> tuple[int, Callable[[object], object] | None]:

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from unibus.bus.execution.executors import HandlerExecutors
-from unibus.bus.execution.handlers import HandlerPlan, durable_name, plan_for
+from unibus.bus.execution.handlers import HandlerPlan, durable_name, former_durable_name, plan_for
 from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.history.archive import instant_ns
 from unibus.bus.persistent.listeners import ListenerFanOut
@@ -48,6 +48,7 @@ from unibus.core.topics.pattern import EXACT, Pattern
 from unibus.errors import ChannelNotFound, ConfigInvalid
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store import Store
 
 T = TypeVar("T")
 
@@ -184,7 +185,7 @@ class DurableChannels:
         pattern = pattern_of(target, options)
         channel = self._registry.get_or_make(str(pattern.text))
         given = options.get("group")
-        name = given or (durable_name(handler) if module is None else f"{module}.{plan.name}")
+        name = given or _default_group(self._queues.store, channel.name, handler, module)
         checked_subscription_name(name)
         # The durable subscription before the pump: from here on messages are kept for this group, even if the process
         # is killed before its handler runs.
@@ -349,3 +350,15 @@ def _start(start: object) -> tuple[int, int]:
     if isinstance(start, int) and not isinstance(start, bool) and 0 <= start < 2**63:
         return start, 0
     raise ConfigInvalid(f"start {start!r} is not valid", "use 'beginning', 'end', a sequence number or a datetime")
+
+
+def _default_group(store: Store, channel: str, handler: object, module: str | None) -> str:
+    """The group of a handler without `group=`. One that the store has under the former name keeps that name.
+
+    A group with another name would begin at its own position, and the messages of the old one would wait for ever.
+    """
+    prefix = "" if module is None else f"{module}."
+    former = f"{prefix}{former_durable_name(handler)}"
+    if store.catalog.find(subscription_path(channel, former)) is not None:
+        return former
+    return f"{prefix}{durable_name(handler)}"

@@ -27,7 +27,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from unibus.bus.error_texts import error_text, trace_text, traceback_of
+from unibus.bus.error_texts import error_text, failure_text
 from unibus.bus.execution.failure_log import command_for_channel, command_for_store
 from unibus.bus.execution.outcomes import UNANSWERED, BusDeliveryOutcomes, failed_delivery
 from unibus.bus.persistent.delivery_order import AHEAD, DeliveryOrder
@@ -367,7 +367,7 @@ class SubscriptionPump:
             command.reason = reason
             command.description = encodable(error_text(error))
             command.signature = type_name(error)
-            trace = trace_text(error, traceback_of(error))[-TRACEBACK_CHARS_MAX:]
+            trace = failure_text(error)[-TRACEBACK_CHARS_MAX:]
             command.overlay = overrides_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
             self._settle(claimed, message, command)
             place, shown_by = _find_dead_letter(self._queues.store, self.entity, message)

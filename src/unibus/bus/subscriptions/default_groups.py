@@ -1,14 +1,18 @@
 """The default groups of handlers in memory: one group for each handler, even if several share a qualified name.
 
-Two functions may share a name: `def _` twice, or wrappers to which `functools.wraps` gave the name of the wrapped
-function. Each is a handler of its own and gets every message, so the second one is in the group `name#2`. The same
-function subscribed twice is one group with two members (docs/decisions/0005-consumer-groups.md).
+Two handlers may share a name: `def _` twice, two closures of one function, two lambdas, the same method of two objects,
+or wrappers to which `functools.wraps` gave the name of the wrapped function. Each is a handler of its own and gets
+every message, so the second one is in the group `name#2`. The same function subscribed twice is one group with two
+members (docs/decisions/0005-consumer-groups.md).
 """
 
 from collections.abc import Container
+from types import BuiltinMethodType, MethodType
 from typing import NamedTuple
 
 from unibus.core.topics.pattern import Pattern
+
+_BOUND = (MethodType, BuiltinMethodType)
 
 
 class NamedHandler(NamedTuple):
@@ -29,7 +33,7 @@ class DefaultGroups:
         """The group of this handler. `taken`: the existing groups by pattern and name, also those with `group=`."""
         used = self._names.get((pattern, shared), [])
         for name in used:
-            if self._groups[(pattern, name)].handler == handler:
+            if _is_same(self._groups[(pattern, name)].handler, handler):
                 return name
         if shared not in used:
             return shared  # A subscription with `group=` may have the same name: it chose to compete with this one.
@@ -51,3 +55,15 @@ class DefaultGroups:
             names.remove(name)
             if not names:
                 del self._names[(pattern, named.shared)]
+
+
+def _is_same(one: object, other: object) -> bool:
+    """The same object, or the same method of the same object: a bound method is a new object at each access.
+
+    Not by `==`: a callable object may define it, and two equal objects are two handlers.
+    """
+    if one is other:
+        return True
+    if not isinstance(one, _BOUND) or not isinstance(other, _BOUND):
+        return False
+    return one.__self__ is other.__self__ and one.__qualname__ == other.__qualname__

@@ -28,7 +28,7 @@ def record_of(dead: "DeadMessage") -> Record:
         "error_type": dead.error_type,
         "last_error": dead.last_error,
         "died_at": dead.failure_timestamp.isoformat(),
-        "attempts": dead.retry_count,
+        "attempts": dead.attempts,
         "recoveries": dead.recovery_attempts,
         "consumer": dead.consumer,
         "state": dead.state,
@@ -62,12 +62,12 @@ def show_groups(groups: "Sequence[DeadGroup]") -> None:
 
 
 def _show_messages(messages: "Sequence[DeadMessage]") -> None:
-    figures = [TableColumn(heading, CellKind.FIGURE) for heading in ("#", "age", "tries", "retried")]
+    figures = [TableColumn(heading, CellKind.FIGURE) for heading in ("#", "age", "attempts", "recoveries")]
     columns = [TableColumn("queue", CellKind.NAME), *figures, TableColumn("reason"), TableColumn("id", CellKind.EXACT)]
     now_ns = time.time_ns()
     rows = []
     for each in messages:
-        counts = (str(each.sequence), age(now_ns - each.failure_ns), str(each.retry_count), str(each.recovery_attempts))
+        counts = (str(each.sequence), age(now_ns - each.failure_ns), str(each.attempts), str(each.recovery_attempts))
         why = f"{each.failure_reason}\n{_head(each.last_error)}" if each.last_error else each.failure_reason
         rows.append([_queue(each.entity), *counts, why, each.id])
     print_table(columns, rows)
@@ -105,7 +105,7 @@ def show_message(dead: "DeadMessage") -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    shown = message_view.fields({**message, "delivery_count": dead.retry_count})
+    shown = message_view.fields({**message, "delivery_count": dead.attempts})
     shown.append_text(_failure(record)).append_text(message_view.body(message))
     console.print(shown, soft_wrap=True)
 

@@ -129,7 +129,7 @@ def _dead_message(record: DeadLetterRecord) -> DeadMessage:
         error_type=record.error_type,
         last_error=record.last_error,
         failure_ns=record.died_ns,
-        retry_count=record.attempts,
+        attempts=record.attempts,
         recovery_attempts=record.recoveries,
         consumer=record.consumer,
         traceback=record.traceback,

@@ -6,6 +6,9 @@ of this output, with and without `--debug`.
 
 import enum
 import re
+import shutil
+import sys
+import textwrap
 import traceback
 from typing import Final
 
@@ -114,6 +117,8 @@ _NAMED_SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 
+WIDTH_MIN: Final = 40
+"""A narrower terminal wraps by itself."""
 
 _debug: list[bool] = [False]
 
@@ -152,7 +157,34 @@ def report(error: Exception, debug: bool) -> ExitCode:
 
 
 def print_error(what: str, hint: str) -> None:
-    """The last two lines of every failed command; the second only if there is a hint."""
-    typer.echo(f"{typer.style('error:', fg='red', bold=True)} {masked(what)}", err=True)
+    """The end of every failed command: the error, and a hint if there is one. On a terminal both fit its width."""
+    _print_labelled("error:", typer.style("error:", fg="red", bold=True), what)
     if hint:
-        typer.echo(f"{typer.style('hint:', fg='yellow')} {masked(hint)}", err=True)
+        _print_labelled("hint:", typer.style("hint:", fg="yellow"), hint)
+
+
+def _print_labelled(label: str, styled: str, text: str) -> None:
+    lines = _wrapped(masked(text), label) if sys.stderr.isatty() else [masked(text)]
+    typer.echo(f"{styled} {lines[0]}", err=True)
+    for line in lines[1:]:
+        typer.echo(line, err=True)
+
+
+def _wrapped(text: str, label: str) -> list[str]:
+    """The text in lines of the terminal, indented below its first word. Words are whole: commands and URLs are copied.
+
+    A program that reads the error stream gets one line.
+    """
+    width = shutil.get_terminal_size().columns
+    indent = " " * (len(label) + 1)
+    found: list[str] = []
+    for paragraph in text.split("\n"):
+        found += textwrap.wrap(
+            paragraph,
+            max(width, WIDTH_MIN),
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return [found[0][len(indent) :], *found[1:]]

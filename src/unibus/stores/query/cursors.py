@@ -356,7 +356,9 @@ class DeadLetterCursor:
             return text_in(overlay, REASON_HEADER)
         if number == 4:
             return self._clock.text_ns(number_in(overlay, TIME_HEADER) or entry.enqueued_ns)
-        if number == 5 or number == 10:
+        if number == 5:
+            return max(0, number_in(overlay, ATTEMPTS_HEADER) - 1)
+        if number == 10:
             return number_in(overlay, ATTEMPTS_HEADER)
         if number == 6:
             return error_in(overlay)

@@ -362,7 +362,7 @@ def test_every_column_of_a_dead_letter(bus: SyncMessageBus) -> None:
         "id": sent.id,
         "original_message_id": sent.id,
         "failure_reason": "Broken",
-        "retry_count": 1,
+        "retry_count": 0,
         "last_error": "no good",
         "channel": "orders/$DeadLetterQueue",
         "source": "orders",

@@ -224,7 +224,7 @@ def _record(key: DeadLetterKey, entry: StoredMessage, data: bytes | None) -> Dea
         error_type=seen.error_type,
         last_error=seen.last_error,
         died_ns=seen.failure_ns,
-        attempts=seen.retry_count,
+        attempts=seen.attempts,
         recoveries=seen.recovery_attempts,
         consumer=seen.consumer,
         state=seen.state,
