@@ -4,6 +4,7 @@ A test that damages a store on purpose, or takes its disk away, says so with `@p
 """
 
 import gc
+import os
 import signal
 import sys
 import tempfile
@@ -12,8 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from unibus.bus.api import runtime
+from unibus.clock import Clock, Timers
 from unibus.errors import BusError, StoreFailed
+from unibus.stores import opening
 from unibus.stores.engine import embedded, snapshot_limits
+from unibus.testing.clock.virtual_clock import VirtualClock
+from unibus.testing.misbehaving_store import MisbehavingStore
 
 # A shell starts a command in the background (two of the three runs of `make test`) with SIGINT ignored, and every
 # program that a test starts and interrupts would inherit that: it would not end.
@@ -66,6 +72,24 @@ def _stores_keep_their_invariants(request: pytest.FixtureRequest) -> Iterator[No
         embedded.before_close = None
     if request.node.get_closest_marker("unchecked") is None:
         assert found == []
+
+
+@pytest.fixture(autouse=True)
+def _stores_answer_late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With UNIBUS_TEST_STORE=late, or a seed after a colon, every store that a bus opens answers late."""
+    wanted, _, seed = os.environ.get("UNIBUS_TEST_STORE", "").partition(":")
+    if wanted != "late":
+        return
+    if request.node.get_closest_marker("immediate") is not None:
+        pytest.skip("needs a store that answers at once")
+
+    def open_late(url: str, clock: Clock, timers: Timers) -> MisbehavingStore:
+        store = MisbehavingStore(opening.open_store(url, clock, timers), late=int(seed or 0))
+        if isinstance(clock, VirtualClock):
+            clock.timers(store.is_idle)  # The clock waits for the answers before it moves.
+        return store
+
+    monkeypatch.setattr(runtime, "open_store", open_late)
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """The store that misbehaves on purpose: "unknown" in both of its meanings, and answers that are late."""
 
-import threading
+import asyncio
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -120,16 +121,20 @@ def late() -> Iterator[MisbehavingStore]:
     store.close()
 
 
+def holding_answers(late: MisbehavingStore) -> AbstractContextManager[object]:
+    """No call of this thread is decided inside of the block: the thread that answers needs this lock for each step."""
+    assert late._late is not None
+    return late._late._changed
+
+
 def test_a_late_answer_has_no_value_before_it_is_done(late: MisbehavingStore) -> None:
-    gate = threading.Event()
-    late.apply([]).on_done(lambda _: gate.wait(10))  # The thread that answers is busy: nothing can arrive meanwhile.
-    pending = late.apply([send(1)])
-    assert (pending.done, pending.is_decided) == (False, False)
-    with pytest.raises(RuntimeError, match="has not arrived"):
-        list(pending.value)
-    with pytest.raises(RuntimeError, match="has not arrived"):
-        assert not pending.value
-    gate.set()
+    with holding_answers(late):
+        pending = late.apply([send(1)])
+        assert (pending.done, pending.is_decided) == (False, False)
+        with pytest.raises(RuntimeError, match="has not arrived"):
+            list(pending.value)
+        with pytest.raises(RuntimeError, match="has not arrived"):
+            assert not pending.value
     assert len(pending.wait(10)) == 1
     assert pending.is_decided
 
@@ -142,18 +147,15 @@ def test_a_refusal_arrives_with_the_answer_and_is_a_new_error_for_each_caller(la
     assert pending.error is not pending.error
 
 
-def test_calls_of_one_caller_keep_their_order_and_those_of_others_do_not(late: MisbehavingStore) -> None:
+async def test_calls_of_one_caller_keep_their_order_and_those_of_others_do_not(late: MisbehavingStore) -> None:
     answered: list[tuple[int, int]] = []
 
-    def work(caller: int) -> None:
+    async def work(caller: int) -> None:
         for call in range(50):
             late.peek("orders", 0, 1).on_done(lambda _, call=call: answered.append((caller, call)))  # type: ignore[misc]
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    with holding_answers(late):  # So that the calls of all callers are open at once.
+        await asyncio.gather(*[work(number) for number in range(3)])
     late.close()
     for number in range(3):
         assert [call for caller, call in answered if caller == number] == list(range(50))

@@ -24,7 +24,7 @@ from unibus.bus.api.broker_entities import EntityOperations
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.rate_limits import RateLimits
 from unibus.bus.health import HealthStatus
-from unibus.bus.queues.operations import Queues
+from unibus.bus.queues.operations import Queues, notify_settled
 from unibus.bus.queues.receivers import BATCH_MAX, WantedSession, leave, release, until_async
 from unibus.core.envelope.fields import plain_text
 from unibus.core.envelope.message import Message, restored
@@ -194,9 +194,7 @@ class Broker(EntityOperations):
     def _look(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         pending = self._store.claim(request)
         # A destructive receive is never settled: notify blocked publishers now.
-        if not request.lock:
-            self._queues.renewals.settled(request.entity)
-        return pending
+        return pending if request.lock else notify_settled(self._queues, request.entity, pending)
 
     def peek(
         self, entity: str, from_sequence: int = 0, count: int = 1, session_id: str | None = None
@@ -243,8 +241,7 @@ class Broker(EntityOperations):
             pending = watcher.watch_settle(
                 int(command.verb), place or entity, message_id, lambda: self._store.apply([command])
             )
-        self._queues.renewals.settled(place)
-        return pending.map(_nothing)
+        return notify_settled(self._queues, place, pending).map(_nothing)
 
     def renew(self, token: bytes, *, entity: str = "", message_id: str = "") -> Pending[int]:
         """Extend a lock by its full duration; the result is its new expiry. In a session: the session's lock."""

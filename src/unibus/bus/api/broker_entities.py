@@ -65,9 +65,7 @@ class EntityOperations:
 
     def delete(self, name: str) -> Pending[None]:
         """Delete an entity with its subscriptions and all messages, the dead-lettered ones included."""
-        pending = self._store.apply([Drop(name)])
-        self.recount(name)
-        return pending.map(_nothing)
+        return self._store.apply([Drop(name)]).tap(lambda _: self.recount(name)).map(_nothing)
 
     def entity(self, name: str) -> Pending[EntityInfo]:
         """The entity of that name, in any case. The answer raises EntityNotFound if none exists."""
@@ -92,9 +90,7 @@ class EntityOperations:
         return found
 
     def _declare(self, command: Declare) -> Pending[None]:
-        pending = self._store.apply([command])
-        self.recount(command.name)
-        return pending.map(_nothing)
+        return self._store.apply([command]).tap(lambda _: self.recount(command.name)).map(_nothing)
 
     def recount(self, name: str) -> None:
         """Count the free places of a channel again: another subscription may be the slowest one now."""

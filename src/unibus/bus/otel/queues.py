@@ -257,9 +257,14 @@ def _watched(
         span.end()
         raise
     if describe is not None:
-        describe(span, pending.value)
+        pending = pending.tap(partial(_described, span, describe))
     pending.on_done(partial(_ended, span))
     return pending
+
+
+def _described(span: Span, describe: Callable[[Span, object], None], pending: Pending[T]) -> None:
+    if pending.error is None:
+        describe(span, pending.value)
 
 
 def _ended(span: Span, pending: Pending[object]) -> None:

@@ -274,7 +274,10 @@ class Route:
         # one stores the row, and the other reads the new position.
         while row.id > (position := self._target.position(name)):
             try:
-                return self._target.advance(name, position, row.id, row)
+                pending = self._target.advance(name, position, row.id, row)
+                if not pending.is_decided:
+                    pending.wait()  # A refusal arrives with the answer, and the next row depends on it.
+                return pending
             except PositionMoved:
                 continue  # Another relay of the same file was faster: read the position again.
             except (BusClosed, StoreFailed, StoreUnavailable):

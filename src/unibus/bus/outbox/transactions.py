@@ -142,7 +142,7 @@ class OutboxTransaction(Transaction):
         PositionMoved is the error, the sends are valid.
         """
         try:
-            self.store.apply([*sends, Advance(_NEVER, 1, 1)])
+            self.store.apply([*sends, Advance(_NEVER, 1, 1)]).wait()  # An embedded store raises at once.
         except PositionMoved:
             return
 

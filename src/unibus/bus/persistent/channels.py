@@ -14,6 +14,7 @@ A persistent channel never evicts a stored message, so `drop_old` is not allowed
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from unibus.bus.execution.executors import HandlerExecutors
@@ -45,11 +46,13 @@ from unibus.core.lifecycle.state.entity import (
     subscription_path,
 )
 from unibus.core.topics.pattern import EXACT, Pattern
-from unibus.errors import ChannelNotFound, ConfigInvalid
+from unibus.errors import ChannelNotFound, ConfigInvalid, StoreFailed
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import Store
 
+log = SafeLogger("unibus")
 T = TypeVar("T")
 
 _REFUSED = ("dispatch", "requeue", "queue_size")
@@ -133,7 +136,11 @@ class DurableChannels:
     def publish_now(self, target: Channel, message: Message, may_block: bool) -> Message:
         """The same from sync code: waits until it is durable. Without `may_block` it becomes durable a little later."""
         pending = self.publish(target, message)
-        return pending.wait() if may_block else message
+        if may_block:
+            return pending.wait()
+        if isinstance(pending, Pending) and not pending.is_decided:
+            pending.on_done(partial(_log_refusal, target.name))
+        return message
 
     def publish_many(self, target: Channel, messages: list[Message]) -> Publication[list[Message]]:
         """Store all messages or none, in one batch."""
@@ -208,7 +215,7 @@ class DurableChannels:
         """Create the topic and the subscription, or update their settings."""
         after, since_ns = _start(options.get("start"))
         config = self._configs.get(channel)
-        self._queues.store.apply([Declare(channel, TOPIC, {})])
+        _commit_later(self._queues.store.apply([Declare(channel, TOPIC, {})]))
         path = subscription_path(channel, group)
         settings: Settings = {"max_delivery_count": retry.deliveries_max}
         if config is not None and config.dead_letter_channel:
@@ -326,8 +333,17 @@ class DurableChannels:
 
 def _commit_later(pending: Pending[list[object]] | Pending[object] | Pending[None] | Pending[int]) -> None:
     """Let a change become durable without waiting for it. In the memory of the store it is effective already, and any
-    publish that depends on it is committed after it."""
-    pending.on_done(lambda _: None)
+    publish that depends on it is committed after it. A store that is elsewhere is waited for: it may refuse."""
+    if pending.is_decided:
+        pending.on_done(lambda _: None)
+    else:
+        pending.wait()
+
+
+def _log_refusal(channel: str, pending: Pending[Message]) -> None:
+    """For a publish that no caller waits for. A store that has failed reports that itself."""
+    if pending.error is not None and not isinstance(pending.error, StoreFailed):
+        log.warning("a publish to %r that was not awaited has failed: %s", channel, pending.error)
 
 
 def _check_policy(name: str, config: ChannelConfig) -> None:

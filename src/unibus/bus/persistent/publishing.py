@@ -33,10 +33,11 @@ from unibus.core.envelope.message import Message
 from unibus.core.lifecycle.commands import Send, SendResult
 from unibus.core.lifecycle.envelope import send_of
 from unibus.core.lifecycle.state.entity import KIND_NAMES, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
-from unibus.errors import BusError
+from unibus.errors import BusError, StoreFailed
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import EntityInfo, Store
+from unibus.threads import DaemonThread
 
 T = TypeVar("T")
 _ALL: Final = 2**31
@@ -61,7 +62,12 @@ class Publishing:
         # with the current bound, so that a new bound holds at once.
         self._held: dict[str, int] = {}
         self._promised: dict[str, int] = {}  # Messages in open transactions, which will need a place.
-        # `_held`, `_promised` and `_publish_queues` change under `_deciding`.
+        # `_held`, `_promised`, `_paid` and `_publish_queues` change under `_deciding`.
+        self._paid = 0  # Places that all publishes together have taken.
+        # The store answers from elsewhere: no thread may wait for it that holds a lock or brings answers. Known once
+        # the places of a channel were counted, which comes before its first publish.
+        self._is_elsewhere = False
+        self._outdated: set[str] = set()  # Channels of such a store whose places have to be counted again.
         self._publish_queues: dict[str, PublishQueue] = {}
 
     def publish(self, target: Channel, messages: list[Message]) -> Publication[list[object]]:
@@ -89,21 +95,61 @@ class Publishing:
         """Store the messages. None if the channel is full."""
         # `apply` decides in memory and returns before the write: the lock is not held during any I/O. If the write
         # fails, the store stops, and what was counted here no longer matters.
+        self._count_places(target, len(commands))
         with self._deciding:
             needed = self._needed(target, commands)
             self._check_rate(target, needed)
             if not self._has_space(target, needed):
                 return None
             pending = self._queues.store.apply(commands)
+            if not pending.is_decided:
+                return self._decided_later(target, messages, pending, needed)
             self._pay_stored(target, pending)
             unrouted = self._published(target, messages, pending)
         self._report(target, unrouted)  # Not under the lock: a log handler is code of the user.
         return pending
 
+    def _decided_later(
+        self, target: Channel, messages: list[Message], pending: Pending[list[object]], needed: int
+    ) -> Pending[list[object]]:
+        """The store is elsewhere. Pay now, so that the next publish finds neither a token nor a place that this one
+        needs; what was not stored is refunded with the answer. Under `_deciding`: listeners keep the order of calls."""
+        self._pay(target, needed)
+        follows = self._listeners.are_wanted(target)
+        answered = pending.tap(lambda decided: self._answered(target, messages, decided, needed, follows))
+        if follows:
+            self._listeners.follow(answered, messages)
+        return answered
+
+    def _answered(
+        self, target: Channel, messages: list[Message], pending: Pending[list[object]], needed: int, follows: bool
+    ) -> None:
+        error = pending.error
+        results = [] if error is not None else [each for each in pending.value if isinstance(each, SendResult)]
+        fresh = [each for each in results if not each.duplicate]
+        for message, result in zip(messages, results, strict=False):
+            message.sequence = result.sequence
+            if result.duplicate:
+                target.metrics.count("duplicate")
+        if isinstance(error, BusError) and not isinstance(error, StoreFailed):
+            target.metrics.count_refusal(error, len(messages))
+        if needed > len(fresh) and not isinstance(error, StoreFailed):
+            self._refund(target, needed - len(fresh))
+        if not follows:  # The fan-out counts the messages itself, when it posts them to the channel.
+            self._report(target, _count(target, fresh))
+
+    def _refund(self, target: Channel, count: int) -> None:
+        with self._deciding:
+            if target.bucket is not None:
+                target.bucket.refund(count)
+            if target.name in self._held:
+                self._held[target.name] -= count
+
     def _collect(
         self, transaction: Transaction, target: Channel, messages: list[Message], commands: list[Send]
     ) -> Pending[list[object]]:
         """Inside a transaction: the messages are stored with its commit, and listeners get them after it."""
+        self._count_places(target, len(commands))
         with self._deciding:
             needed = self._count_new(commands)
             self._check_rate(target, needed)
@@ -151,13 +197,32 @@ class Publishing:
     def _has_space(self, target: Channel, count: int) -> bool:
         if not target.stored_max or not count:
             return True
-        # The slow count happens at most once for each time that the allowance is used up, and not for each publish.
         held = self._held.get(target.name)
-        if held is None or held + count > target.stored_max:
-            groups = groups_of(self._queues.store, target.name)
-            held = max([unsettled(info) for info in groups], default=0) + self._promised.get(target.name, 0)
-            self._held[target.name] = held
-        return held + count <= target.stored_max
+        # The slow count happens at most once for each time that the allowance is used up, and not for each publish. A
+        # store that is elsewhere is counted before the lock is taken (`_count_places`): its answer may need the lock.
+        if (held is None or held + count > target.stored_max) and not self._is_elsewhere:
+            self._held[target.name] = held = _unsettled_in(self._queues.store, target.name) + self._promised.get(
+                target.name, 0
+            )
+        return held is None or held + count <= target.stored_max
+
+    def _count_places(self, target: Channel, count: int) -> None:
+        """Without the lock: count what the channel holds, for the first time or in a store that is elsewhere."""
+        if not target.stored_max:
+            return
+        held = self._held.get(target.name)
+        if held is not None:
+            is_used_up = held + count > target.stored_max or target.name in self._outdated
+            if not (self._is_elsewhere and is_used_up):
+                return
+        with self._deciding:
+            paid = self._paid
+            self._outdated.discard(target.name)
+        self._is_elsewhere = not self._queues.store.catalog.entity(target.name).is_decided
+        counted = _unsettled_in(self._queues.store, target.name) + self._promised.get(target.name, 0)
+        with self._deciding:
+            # What was paid for since then may be counted already: rather too much than too little.
+            self._held[target.name] = counted + self._paid - paid
 
     def _pay_stored(self, target: Channel, pending: Pending[list[object]]) -> None:
         """Spend tokens and places for the stored messages; a duplicate costs neither."""
@@ -170,6 +235,7 @@ class Publishing:
             target.bucket.try_acquire(count, self._exchange.monotonic_ns())
         if target.name in self._held:
             self._held[target.name] += count
+        self._paid += count
 
     def _published(self, target: Channel, messages: list[Message], pending: Pending[list[object]]) -> int:
         """Count the messages and pass them to listeners. Returns how many no subscriber takes."""
@@ -196,12 +262,15 @@ class Publishing:
     ) -> Pending[list[object]]:
         """Store messages that a protocol server sends to the topic of this channel: same rules, but never blocks."""
         try:
+            self._count_places(target, len(commands))
             with self._deciding:
                 needed = self._needed(target, commands)
                 self._check_rate(target, needed)
                 if not self._has_space(target, needed):
                     raise queue_full(target, messages)
                 pending = self._queues.store.apply(commands, durability)
+                if not pending.is_decided:
+                    return self._decided_later(target, messages, pending, needed)
                 self._pay_stored(target, pending)
                 if self._listeners.are_wanted(target):
                     self._listeners.follow(pending, messages)  # Under the lock: in the order of the store's decisions.
@@ -238,13 +307,21 @@ class Publishing:
     def recount(self, channel: str) -> None:
         """The number of free places may have changed (new settings or groups): drop the allowance and try again."""
         with self._deciding:
-            self._held.pop(channel, None)
+            if self._is_elsewhere:
+                self._outdated.add(channel)
+            else:
+                self._held.pop(channel, None)
         self.advance(channel)
 
     def advance(self, channel: str) -> None:
         queue = self._publish_queues.get(channel)
-        if queue is not None:
+        if queue is None:
+            return
+        if not self._is_elsewhere:
             queue.advance()
+        elif queue.is_waiting():
+            # This thread may be the one that brings the answers, and counting the free places waits for an answer.
+            DaemonThread(queue.advance, "unibus-blocked-publish").start()
 
     def _on_settled(self, entity: str) -> None:
         # In the thread that settles. `advance` therefore stores the next publish in the thread of a handler:
@@ -296,6 +373,10 @@ def groups_of(store: Store, channel: str) -> list[EntityInfo]:
     groups = catalog.page(SUBSCRIPTION, channel, 0, _ALL).wait() if topic.kind == TOPIC else []
     own = catalog.entity(channel).wait()
     return groups or ([] if own is None else [own])
+
+
+def _unsettled_in(store: Store, channel: str) -> int:
+    return max([unsettled(info) for info in groups_of(store, channel)], default=0)
 
 
 def unsettled(info: EntityInfo) -> int:

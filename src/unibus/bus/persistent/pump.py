@@ -89,6 +89,7 @@ class SubscriptionPump:
         self._again = False  # `pull` was called while a claim was open: claim again after it.
         self._more = False  # A claim may bring messages: the group is not idle.
         self._releasing = 0  # Threads that are releasing messages, which are neither held here nor ready in the store.
+        self._settling = 0  # Settlements that the store has not decided yet.
         self._retrying: dict[bytes, int] = {}  # Lock token of a message that waits for its retry -> number in retries.
         self.stopped = False
         self.inner: dict[int, Consumer] = {}  # The consumers with the users' handlers, by subscription id.
@@ -119,9 +120,7 @@ class SubscriptionPump:
             # Watch before the claim: a message that arrives between the two would otherwise wake no pump.
             self._watch.start()
             pending = self._queues.store.claim(ClaimRequest(self.entity, count, True, self.group.name))
-            with self._lock:
-                self._order.claim_decided(pending.value or [])
-            wake_all(self.group)  # For messages that were held back until the claim was decided.
+            pending.on_decided(partial(_claim_decided, self))
             pending.on_done(self._arrived)
         except BusError as error:
             self._failed_pull(error)
@@ -176,7 +175,7 @@ class SubscriptionPump:
 
     def _mark_busy(self) -> None:
         """Count what drain() and close() have to wait for. The caller holds the lock."""
-        self.group.delayed = len(self._retrying) + self._releasing + (1 if self._more else 0)
+        self.group.delayed = len(self._retrying) + self._releasing + self._settling + (1 if self._more else 0)
 
     def resume(self) -> None:
         """Claim again, for a consumer that has just joined the group."""
@@ -217,14 +216,18 @@ class SubscriptionPump:
                 self._queues.renewals.stop(claimed)
             if released:
                 commands = [_command(RELEASE, each) for each in released]
-                self._queues.store.apply(commands).on_done(_ignore)
+                pending = self._queues.store.apply(commands)
+                if not pending.is_decided:
+                    pending.on_done(partial(_released, self))  # The group is busy until then.
+                    return
+                pending.on_done(_ignore)
         except BusError as error:
-            log.warning("messages of %r were not released, they stay locked until it expires: %s", self.entity, error)
-        finally:
-            with self._lock:
-                self._releasing -= 1
-                self._mark_busy()
-        self._outcomes.on_idle(self.group)
+            _end_release(self, error)
+            return
+        except BaseException:
+            _end_release(self, None)
+            raise
+        _end_release(self, None)
 
     def _forget_retries(self) -> None:
         for number in self._retrying.values():
@@ -393,25 +396,29 @@ class SubscriptionPump:
             # return.
             self._retrying[claimed.token] = self._outcomes.retries.add(self.group, delay_ns)
             self._mark_busy()
-        self._settle(claimed, message, command)
         # Started after the settlement, so the store's own timer has made the message ready when `due` claims.
-        self._queues.timers.after(delay_ns, due)
+        self._settle(claimed, message, command, lambda: self._queues.timers.after(delay_ns, due))
 
-    def _settle(self, claimed: Claimed, message: Message, command: Settle) -> None:
+    def _settle(
+        self, claimed: Claimed, message: Message, command: Settle, then: Callable[[], None] | None = None
+    ) -> None:
         # First: a renewal after the settlement would find the lock gone, and report a loss that is none.
         self._queues.renewals.stop(claimed)
+        error: BaseException | None = None
         try:
-            self._queues.settle(claimed, command).on_done(_ignore)
-        except StoreFailed as error:
-            # A store that has failed accepts nothing more. The handler is done, so there is no caller to raise to: the
-            # message stays locked on disk, and is redelivered after the next start.
-            log.error("%s #%d could not be settled: %s", self.entity, claimed.sequence, error)
-        except LockLost as error:
-            self._lost.setdefault(claimed.token, error)
-        except BusError as error:
-            log.warning("%s #%d was not settled and is redelivered: %s", self.entity, claimed.sequence, error)
-        self._queues.renewals.settled(self.entity)
-        self._dropped(claimed, message)
+            pending = self._queues.settle(claimed, command)
+            if not pending.is_decided:
+                # Until the answer the message stays in `_held`, and the group is busy: drain() returns when the store
+                # has decided, as it does with a store that decides at once.
+                with self._lock:
+                    self._settling += 1
+                    self._mark_busy()
+                pending.on_done(partial(_answered, self, claimed, message, then))
+                return
+            pending.on_done(_ignore)
+        except BusError as refused:
+            error = refused
+        _settled(self, claimed, message, error, then)
 
     def _dropped(self, claimed: Claimed, message: Message) -> None:
         """The message is settled, or its lock is lost: then the store redelivers it, here or to another receiver."""
@@ -423,6 +430,65 @@ class SubscriptionPump:
         self._held.pop(message, None)
         if len(self._held) <= self._slots() + AHEAD // 2:  # Claim in batches, when half of the prefetch is used up.
             self.pull()
+
+
+# The answers of the store
+
+
+def _claim_decided(pump: SubscriptionPump, pending: Pending[list[Claimed]]) -> None:
+    """What the claim brings is known. An embedded store writes it now; another one has answered."""
+    with pump._lock:
+        pump._order.claim_decided([] if pending.error is not None else pending.value)
+    wake_all(pump.group)  # For messages that were held back until the claim was decided.
+
+
+def _released(pump: SubscriptionPump, pending: Pending[list[object]]) -> None:
+    _end_release(pump, pending.error)
+
+
+def _end_release(pump: SubscriptionPump, error: BaseException | None) -> None:
+    if error is not None:
+        log.warning("messages of %r were not released, they stay locked until it expires: %s", pump.entity, error)
+    with pump._lock:
+        pump._releasing -= 1
+        pump._mark_busy()
+    pump._outcomes.on_idle(pump.group)
+
+
+def _answered(
+    pump: SubscriptionPump,
+    claimed: Claimed,
+    message: Message,
+    then: Callable[[], None] | None,
+    pending: Pending[list[object]],
+) -> None:
+    """A store that decides elsewhere has settled the message, or refused to."""
+    _settled(pump, claimed, message, pending.error, then)
+    with pump._lock:
+        pump._settling -= 1
+        pump._mark_busy()
+    pump._outcomes.on_idle(pump.group)
+
+
+def _settled(
+    pump: SubscriptionPump,
+    claimed: Claimed,
+    message: Message,
+    error: BaseException | None,
+    then: Callable[[], None] | None,
+) -> None:
+    if isinstance(error, LockLost):
+        pump._lost.setdefault(claimed.token, error)
+    elif isinstance(error, StoreFailed):
+        # A store that has failed accepts nothing more. The handler is done, so there is no caller to raise to: the
+        # message stays locked on disk, and is redelivered after the next start.
+        log.error("%s #%d could not be settled: %s", pump.entity, claimed.sequence, error)
+    elif error is not None:
+        log.warning("%s #%d was not settled and is redelivered: %s", pump.entity, claimed.sequence, error)
+    pump._queues.renewals.settled(pump.entity)
+    pump._dropped(claimed, message)
+    if then is not None:
+        then()
 
 
 def _command(verb: int, claimed: Claimed) -> Settle:

@@ -16,6 +16,7 @@ the work under it can be cancelled; the settlement would be rejected anyway (fen
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from unibus.clock import Timers
@@ -60,6 +61,7 @@ class Renewals:
         # message, which calls `stop`.
         self._lock = threading.Lock()
         self._held: dict[int, tuple[Lock, OnLost | None, int]] = {}  # By id(lock), with the duration of the lock.
+        self._asked: set[int] = set()  # The ids of those whose renewal the store has not decided yet.
         self._tick_at_ns: int | None = None  # When the timer is due; None: no timer is set.
         # Called with the entity of every settled message: blocked publishers of its channel may continue.
         self.on_settled: Callable[[str], None] | None = None
@@ -110,15 +112,23 @@ class Renewals:
             if self._tick_at_ns is None or now_ns < self._tick_at_ns:
                 return  # An earlier timer has done the work of this one.
             self._tick_at_ns = None
-            held = list(self._held.values())
+            held = [each for key, each in self._held.items() if key not in self._asked]
         # Works on a copy. A lock that is settled meanwhile is renewed in vain: the store rejects that (LockLost), and
         # `_renew` ignores it because the lock is not in `_held` any more.
         due = [each for each in held if each[0].until_ns - now_ns <= each[2] * 2 // 3]
         for at in range(0, len(due), LOCKS_PER_BATCH):
             self._renew(due[at : at + LOCKS_PER_BATCH])
+        # Measured from the time before the renewals. If those were slow, the next timer is early rather than late.
+        self._arm_next(now_ns)
+
+    def _arm_next(self, now_ns: int) -> None:
+        """Set the timer for the next renewal. A lock whose renewal is open gets its next one with the answer."""
         with self._lock:
-            # Measured from the time before the renewals. If those were slow, the next timer is early rather than late.
-            waits = [max((each[0].until_ns - now_ns) - each[2] * 2 // 3, 1) for each in self._held.values()]
+            waits = [
+                max((lock.until_ns - now_ns) - length_ns * 2 // 3, 1)
+                for key, (lock, _, length_ns) in self._held.items()
+                if key not in self._asked
+            ]
             if waits:
                 self._arm(now_ns, min(waits))
 
@@ -128,19 +138,41 @@ class Renewals:
         try:
             # As durable as the lock itself. on_done makes the store commit, although no caller waits.
             pending = self._store.apply(commands, min(self._store.durability, Durability.D1))
+        except BusError as error:
+            self._refused(due, error)
+            return
+        if pending.is_decided:
             pending.on_done(_ignore)
-        except StoreFailed as error:
+            self._renewed(due, pending.value)
+            return
+        keys = {id(lock) for lock, _, _ in due}
+        with self._lock:
+            self._asked |= keys
+        pending.on_done(partial(self._answered, due, keys))
+
+    def _answered(
+        self, due: list[tuple[Lock, OnLost | None, int]], keys: set[int], pending: Pending[list[object]]
+    ) -> None:
+        """A store that decides elsewhere has answered."""
+        error = pending.error
+        with self._lock:
+            self._asked -= keys
+        if error is None:
+            self._renewed(due, pending.value)
+        elif isinstance(error, BusError):
+            self._refused(due, error)
+        self._arm_next(self._now_ns())
+
+    def _refused(self, due: list[tuple[Lock, OnLost | None, int]], error: BusError) -> None:
+        if isinstance(error, StoreFailed):
             # The store has stopped: no lock can be renewed, and none of these messages can be settled. Cancel the work
             # now.
             self._lost(due, LockLost(f"the lock could not be renewed: {error.what}", error.hint))
-        except BusError as error:
-            if len(due) > 1:
-                for each in due:
-                    self._renew([each])
-            elif id(due[0][0]) in self._held:
-                self._lost(due, error if isinstance(error, LockLost) else LockLost(error.what, error.hint))
-        else:
-            self._renewed(due, pending.value)
+        elif len(due) > 1:
+            for each in due:
+                self._renew([each])
+        elif id(due[0][0]) in self._held:
+            self._lost(due, error if isinstance(error, LockLost) else LockLost(error.what, error.hint))
 
     def _renewed(self, due: list[tuple[Lock, OnLost | None, int]], ends: list[object]) -> None:
         now_ns = self._now_ns()

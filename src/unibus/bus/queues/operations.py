@@ -15,7 +15,8 @@ A missing queue is created by the first send or receive, unless the bus is stric
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 from unibus.bus.entity_names import warn_if_reserved
 from unibus.bus.names import checked_name
@@ -40,6 +41,8 @@ from unibus.errors import MessageNotFound, NameInvalid, TransactionInvalid, Usag
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import Store
+
+T = TypeVar("T")
 
 PEEK_LOCK: Final = "peek_lock"
 RECEIVE_AND_DELETE: Final = "receive_and_delete"
@@ -226,13 +229,8 @@ class Queues:
 
     def renew(self, claimed: Claimed, command: Renew) -> Pending[None]:
         """Extend a lock; never in a transaction, which could take the renewal back. Raises LockLost."""
-        pending = self.store.apply([command])
-        # Read before the write is done: the store has decided it. A renewal that a crash undoes only ends the lock
-        # earlier.
-        until_ns = pending.value[0]
-        assert isinstance(until_ns, int)
-        claimed.until_ns = until_ns
-        return pending.map(_nothing)
+        # Set as soon as the store has decided it: a renewal that a crash undoes only ends the lock earlier.
+        return self.store.apply([command]).tap(partial(_extend, claimed)).map(_nothing)
 
     def schedule(self, entity: str, payload: object, at: object, fields: dict[str, object]) -> Pending[int]:
         """Store a message that is delivered at a time or after a delay. The result is the number to cancel it by."""
@@ -294,6 +292,14 @@ class Queues:
         return self.store.apply([command]).map(_nothing)
 
 
+def notify_settled(queues: Queues, entity: str, pending: Pending[T]) -> Pending[T]:
+    """Notify blocked publishers once the settlement is decided: a place is free then, and not before."""
+    if pending.is_decided:
+        queues.renewals.settled(entity)
+        return pending
+    return pending.tap(lambda _: queues.renewals.settled(entity))
+
+
 def declaration(kind: int, name: str, settings: Mapping[str, object], store: Store) -> Declare:
     """The command that creates a queue or topic. The caller checks that no channel in memory has the name."""
     path = checked_entity_name(name)
@@ -308,6 +314,13 @@ def _cancel(entity: str, sequence: int) -> Cancel:
             f"{entity!r} has no scheduled message #{sequence}", "pass the number that schedule() returned"
         )
     return Cancel(entity, sequence)
+
+
+def _extend(claimed: Claimed, renewed: Pending[list[object]]) -> None:
+    if renewed.error is None:
+        until_ns = renewed.value[0]
+        assert isinstance(until_ns, int)
+        claimed.until_ns = until_ns
 
 
 def _first(results: list[object]) -> SendResult:

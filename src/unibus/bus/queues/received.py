@@ -35,7 +35,7 @@ from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Command, Renew, Settle
 from unibus.core.lifecycle.envelope import message_of, overrides_of
 from unibus.display import NAME_CHARS_MAX, described, quoted, shortened
-from unibus.errors import BusError, LockLost, UsageError
+from unibus.errors import BusError, LockLost, StoreFailed, UsageError
 from unibus.safe_log import SafeLogger
 from unibus.stores.seam.pending import Pending
 
@@ -139,7 +139,7 @@ class DeliveredMessage:
         # the end of its block can still act on it.
         pending = self._queues.submit(command)
         self.mark_settled()
-        return pending
+        return pending if pending.is_decided else pending.tap(partial(_answered, [self]))
 
     def mark_settled(self) -> None:
         """Mark it settled. Inside a transaction the settlement takes effect with the commit: the lock is renewed until
@@ -156,7 +156,7 @@ class DeliveredMessage:
             transaction.otherwise(self._reopened)
 
     def _reopened(self) -> None:
-        """The transaction was rolled back: the message is locked and not settled."""
+        """The transaction was rolled back, or the store refused: the message is not settled."""
         self.settled = False
         self._queues.renewals.stop(self.claimed)
         # With the callback again: `mark_settled` had replaced it, since a settled block must not be cancelled.
@@ -360,4 +360,12 @@ def complete_many(queues: Queues, messages: Iterable[DeliveredMessage]) -> Pendi
     pending = queues.complete_many(commands, [message.message for message in given])
     for message in given:
         message.mark_settled()
-    return pending
+    return pending if pending.is_decided else pending.tap(partial(_answered, given))
+
+
+def _answered(messages: list[DeliveredMessage], settlement: Pending[None]) -> None:
+    """The answer of a settlement that the store had not decided at once: a refused one has settled nothing."""
+    error = settlement.error
+    if error is not None and not isinstance(error, StoreFailed):
+        for message in messages:
+            message._reopened()

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.queues.lock_renewal import KeptSession
-from unibus.bus.queues.operations import PEEK_LOCK, RECEIVE_AND_DELETE, Queues
+from unibus.bus.queues.operations import PEEK_LOCK, RECEIVE_AND_DELETE, Queues, notify_settled
 from unibus.bus.queues.received import Received, SyncReceived
 from unibus.core.envelope.fields import plain_text
 from unibus.core.lifecycle.claiming import Claimed
@@ -81,13 +81,20 @@ def claim(queues: Queues, request: ClaimRequest) -> Pending[list[Claimed]]:
         # Not looked up before each claim: the common case is an existing entity, and a check before the claim could be
         # outdated by the time of the claim.
         pending = queues.store.claim(request)
+        if not pending.is_decided:
+            pending = pending.recover(lambda error: _claim_missing(queues, request, error))
     except EntityNotFound as missing:
-        make_missing(queues, request.entity, missing)
-        pending = queues.store.claim(request)
+        pending = _claim_missing(queues, request, missing)
     # Removed when received, so no settlement will follow that could notify blocked publishers.
-    if not request.lock:
-        queues.renewals.settled(request.entity)
-    return pending
+    return pending if request.lock else notify_settled(queues, request.entity, pending)
+
+
+def _claim_missing(queues: Queues, request: ClaimRequest, error: BaseException) -> Pending[list[Claimed]]:
+    """Claim from the queue that was missing, once it is created. Any other error is raised again."""
+    if not isinstance(error, EntityNotFound):
+        raise error
+    make_missing(queues, request.entity, error)  # Not waited for: a store decides the calls of a caller in their order.
+    return queues.store.claim(request)
 
 
 def make_missing(queues: Queues, entity: str, missing: EntityNotFound) -> None:
@@ -105,7 +112,8 @@ def release(queues: Queues, claimed: list[Claimed]) -> None:
     if locked:
         # Not waited for: the caller is being cancelled. If the process is killed first, the locks expire.
         try:
-            queues.store.apply([Settle(RELEASE, each.entity, each.sequence, each.token) for each in locked])
+            released = queues.store.apply([Settle(RELEASE, each.entity, each.sequence, each.token) for each in locked])
+            released.on_done(_ignore)
         except BusError:
             # The locks are lost already, or the store has failed: the messages are redelivered when the locks expire.
             return
@@ -114,9 +122,13 @@ def release(queues: Queues, claimed: list[Claimed]) -> None:
 def leave(queues: Queues, lock: SessionLock) -> None:
     """Release the lock of a session that no receiver got."""
     try:
-        queues.store.apply([SessionCommand(LEAVE_SESSION, lock.entity, lock.session_id, lock.token)])
+        queues.store.apply([SessionCommand(LEAVE_SESSION, lock.entity, lock.session_id, lock.token)]).on_done(_ignore)
     except BusError:
         return  # As above: the lock expires.
+
+
+def _ignore(pending: Pending[list[object]]) -> None:
+    """Nothing to do: after an error the lock expires."""
 
 
 # For tasks
@@ -186,15 +198,21 @@ async def _cancellable(queues: Queues, pending: Pending[T]) -> T:
     try:
         return await pending
     except asyncio.CancelledError:
-        # An embedded store decides a claim at once, so the messages are locked in memory already, although the write is
-        # not finished. The release is written after the claim, in the same order. Messages of a destructive receive (no
-        # lock) cannot be put back: they are lost with the cancelled call.
-        value = pending.value
-        if isinstance(value, list):
-            release(queues, value)
-        elif isinstance(value, SessionLock):
-            leave(queues, value)
+        # An embedded store has decided the claim, so the messages are locked in memory already, although the write is
+        # not finished: the release is written after the claim, in the same order. With another store what was claimed
+        # is known with the answer. Messages of a destructive receive (no lock) cannot be put back: they are lost with
+        # the cancelled call.
+        pending.on_decided(partial(_undo, queues))
         raise
+
+
+def _undo(queues: Queues, pending: Pending[T]) -> None:
+    """Release what a call has got whose caller was cancelled."""
+    value = None if pending.error is not None else pending.value
+    if isinstance(value, list):
+        release(queues, value)
+    elif isinstance(value, SessionLock):
+        leave(queues, value)
 
 
 async def _claim_async(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Claimed]:
@@ -248,6 +266,12 @@ async def accept_session(
     return SessionReceiver(queues, wanted.found(await until_async(queues, entity, wanted.look, timeout_s)))
 
 
+def _not_yet(error: BaseException) -> Pending[SessionLock | None]:
+    if isinstance(error, SessionLocked):
+        return resolved(None)
+    raise error
+
+
 class WantedSession:
     """A session to be accepted: the one with that id, waiting for its lock, or the next free one with messages."""
 
@@ -260,7 +284,7 @@ class WantedSession:
     def look(self) -> Pending[SessionLock | None]:
         # A locked session counts as "not yet": the end of its lock wakes the watch of the entity.
         try:
-            return self._queues.store.accept(self._entity, self._session_id, self._consumer)
+            return self._queues.store.accept(self._entity, self._session_id, self._consumer).recover(_not_yet)
         except SessionLocked:
             return resolved(None)
 
@@ -283,18 +307,16 @@ class WantedSession:
 
 def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s: float | None) -> T:
     """The same as `until_async`, for threads."""
-    found = look().wait()
+    found = _waited(queues, look())
     if found or timeout_s == 0:
         return found
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        # Ctrl-C while a claim is being written leaves its messages locked until the lock expires: a thread does not
-        # learn what the interrupted claim has got.
         woken = threading.Event()
         stop = queues.store.watch(entity, woken.set)
         looks_again = False
         try:
-            found = look().wait()
+            found = _waited(queues, look())
             if found:
                 return found
             left_s = None if deadline_s is None else deadline_s - time.monotonic()
@@ -304,6 +326,15 @@ def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s
         finally:
             if not looks_again:
                 stop()
+
+
+def _waited(queues: Queues, pending: Pending[T]) -> T:
+    """Wait for the answer; Ctrl-C meanwhile releases what the call gets."""
+    try:
+        return pending.wait()
+    except KeyboardInterrupt:
+        pending.on_decided(partial(_undo, queues))
+        raise
 
 
 def _claim(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Claimed]:

@@ -28,7 +28,7 @@ from unibus.bus.pubsub.exchange import Exchange
 from unibus.core.lifecycle.commands import Command, SendResult
 from unibus.counting import counted
 from unibus.display import described
-from unibus.errors import TransactionInvalid
+from unibus.errors import StoreFailed, TransactionInvalid
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import Store
@@ -143,8 +143,9 @@ class Transaction:
         if not self._commands:
             self.state = "committed"
             return resolved([])
-        # `apply` checks the whole batch and raises before any change, or decides it in memory. From then on it cannot
-        # be undone: only the write can fail, and then the store stops.
+        # An embedded store checks the whole batch and raises before any change, or decides it in memory. From then on
+        # it cannot be undone: only the write can fail, and then the store stops. With another store a refusal may
+        # arrive with the answer (`_outcome`).
         self.state = "committing"
         try:
             return self.store.apply(self._commands, self._durability)
@@ -207,10 +208,14 @@ class Transaction:
     def _outcome(self, pending: Pending[list[object]]) -> None:
         """The commit failed; or the waiting caller was interrupted, while the batch is being written and cannot be
         undone. If it succeeds, the actions after the commit must run."""
-        if pending.error is None:
+        error = pending.error
+        if error is None:
             self._committed(pending.value)
-        else:
-            self.state = "failed"
+            return
+        self.state = "failed"
+        # A refusal that arrived with the answer: nothing was applied. After StoreFailed that is unknown.
+        if not isinstance(error, StoreFailed):
+            self._taken_back()
 
     def __enter__(self) -> "Transaction":
         self._open()

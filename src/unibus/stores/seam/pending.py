@@ -333,7 +333,18 @@ class Pending(Generic[T_co]):
         outcome = self.outcome
         if outcome is None or outcome.is_decided:
             return self
-        return cast("Pending[T_co]", _Recovery(cast("Pending[object]", self), call).result)
+        return cast("Pending[T_co]", _Recovery(cast("Pending[object]", self), call, None).result)
+
+    def tap(self, call: "Callable[[Pending[T_co]], None]") -> "Pending[T_co]":
+        """This result, which `call` sees first: it is called with the decided Pending before any waiter has it.
+
+        For an embedded store that is at once. `call` must not wait: see `recover`.
+        """
+        if self.is_decided:
+            call(self)
+            return self
+        seen = cast("Callable[[Pending[object]], None]", call)
+        return cast("Pending[T_co]", _Recovery(cast("Pending[object]", self), _raise, seen).result)
 
     def on_done(self, call: "Callable[[Pending[T_co]], None]") -> None:
         """Call `call` when the result is decided, in the thread that decides it; at once if it is. It must be quick."""
@@ -380,14 +391,29 @@ class Pending(Generic[T_co]):
 
 @final
 class _Recovery:
-    """The result of `Pending.recover`: that of the first call, or that of the call which replaces it."""
+    """The result of `Pending.recover`: that of the first call, or that of the call which replaces it.
 
-    def __init__(self, first: Pending[object], call: Callable[[BaseException], Pending[object]]) -> None:
+    `seen` is the callback of `Pending.tap`. A result of its own, since a callback of the first result may run after a
+    thread has seen that it is done.
+    """
+
+    def __init__(
+        self,
+        first: Pending[object],
+        call: Callable[[BaseException], Pending[object]],
+        seen: Callable[[Pending[object]], None] | None,
+    ) -> None:
         self.result: Pending[object] = undecided()
         self._call = call
+        self._seen = seen
         first.on_done(self._first)
 
     def _first(self, first: Pending[object]) -> None:
+        if self._seen is not None:
+            try:
+                self._seen(first)
+            except Exception:
+                log.exception("a callback that was given to Pending.tap has raised")  # Still give the result.
         error = first.error
         if error is None:
             self._pass_on(first)
@@ -406,6 +432,10 @@ class _Recovery:
             self.result.reject(repeated(error))
         else:
             self.result.resolve(value)
+
+
+def _raise(error: BaseException) -> Pending[object]:
+    raise error
 
 
 def repeated(error: BaseException) -> Callable[[], BaseException]:

@@ -16,13 +16,13 @@ from msgspec import Meta
 from unibus.bus.management.messages.documents import Document, document_of_claimed
 from unibus.bus.management.messages.peeking import PAGE_MAX, size_of
 from unibus.bus.management.threads import encode_in_thread
+from unibus.bus.queues.operations import Queues, notify_settled
 from unibus.core.lifecycle.commands import BY_TOKEN, RELEASE, SETTLEMENTS, Command, Renew, Settle
 from unibus.errors import BusError, UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX
 
 if TYPE_CHECKING:
     from unibus.bus.api.broker import Broker, Claimed, Pending, SessionLock
-    from unibus.bus.queues.operations import Queues
 
 WAIT_S_MAX: Final = 60.0
 """How long one request may wait for messages. A client that wants to wait longer repeats it."""
@@ -185,8 +185,7 @@ def _settle_all(queues: "Queues", entity: str, request: SettleRequest, tokens: l
         pending = queues.store.apply(commands)
     else:
         pending = queues.watcher.watch_settle(verb, entity, "", lambda: queues.store.apply(commands))
-    queues.renewals.settled(entity)
-    return pending
+    return notify_settled(queues, entity, pending)
 
 
 def error_record(error: BusError) -> ErrorRecord:
