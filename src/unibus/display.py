@@ -5,7 +5,6 @@ the object and its state; no body, no key and no password; it never raises, wait
 bounded in rows, and needs nothing from a network.
 """
 
-import html
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, fields
@@ -81,10 +80,10 @@ def html_table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[obj
             shown.append(f"<tr>{''.join(_cell(value) for value in row)}</tr>")
         else:
             more += 1
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    head = "".join(f"<th>{_escaped(name)}</th>" for name in columns)
     rest = f'<tr><td colspan="{max(1, len(columns))}">… {more:,} more</td></tr>' if more else ""
     return (
-        f"<table><caption>{html.escape(shortened(caption))}</caption>"
+        f"<table><caption>{_escaped(shortened(caption))}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(shown)}{rest}</tbody></table>"
     )
 
@@ -94,5 +93,11 @@ def _cell(value: object) -> str:
         return "<td></td>"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         text = value if isinstance(value, str) else short_value(value)
-        return f'<td style="text-align: left">{html.escape(shortened(text, CELL_CHARS_MAX))}</td>'
+        return f'<td style="text-align: left">{_escaped(shortened(text, CELL_CHARS_MAX))}</td>'
     return f'<td style="text-align: right">{value}</td>'
+
+
+def _escaped(text: str) -> str:
+    import html  # Here: only notebooks show tables, and its list of all entities takes a millisecond.
+
+    return html.escape(text)

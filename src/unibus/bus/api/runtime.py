@@ -20,6 +20,7 @@ from unibus.bus.build_kind import log_plain_build
 from unibus.bus.execution.executors import HandlerExecutors, report
 from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.health import HealthStatus, health_of
+from unibus.bus.message_ids import new_id_generator
 from unibus.bus.persistent.channels import DurableChannels
 from unibus.bus.persistent.publishing import groups_of, unsettled
 from unibus.bus.pubsub.backpressure import Backpressure
@@ -41,7 +42,7 @@ from unibus.capture.child import CaptureChild, capture_folder
 from unibus.clock import SYSTEM_CLOCK, Clock
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.stamp import IdGenerator, set_default_id_generator
+from unibus.core.envelope.stamp import set_default_id_generator
 from unibus.core.flow.deadletter import sub_queue
 from unibus.core.flow.expiry import is_expired
 from unibus.core.flow.metrics import MetricsSnapshot, total
@@ -58,11 +59,6 @@ if TYPE_CHECKING:
 
 DROPPED_S: Final = 1.0
 """How long the finalizer of a bus may block its thread. Usually the file is closed long before that."""
-
-
-def new_id_generator(clock: Clock) -> IdGenerator:
-    """Message ids with a random prefix of 64 bits: unique to this bus in this process and run."""
-    return IdGenerator(os.urandom(8).hex() + "-", clock.wall_ns)
 
 
 set_default_id_generator(new_id_generator(SYSTEM_CLOCK))

@@ -4,7 +4,6 @@ The work is a generator that yields each `Pending` it has to wait for, and recei
 decides how to wait: `walk` blocks the thread, `walk_async` awaits.
 """
 
-import asyncio
 import time
 from collections.abc import Generator
 from typing import Any, TypeAlias, TypeVar
@@ -47,6 +46,8 @@ async def walk_async(steps: Steps[T]) -> T:
                 # A long scan yields results that are ready. Without this the loop would run nothing else until the scan
                 # ends.
                 if pending.done:
+                    import asyncio  # Here: a program that only blocks has not loaded it, and `walk` does not need it.
+
                     await asyncio.sleep(0)
                 value = await pending
             except BaseException as error:

@@ -18,7 +18,6 @@ A transaction on a database connection of the user is an OutboxTransaction (outb
 into that database.
 """
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
@@ -30,7 +29,7 @@ from unibus.counting import counted
 from unibus.display import described
 from unibus.errors import StoreFailed, TransactionInvalid
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.pending import Pending, resolved
+from unibus.stores.seam.pending import Pending, resolved, running_loop
 from unibus.stores.seam.store import Store
 
 _CURRENT: Final[ContextVar["Transaction | None"]] = ContextVar("unibus_transaction", default=None)
@@ -47,10 +46,12 @@ def current(store: Store) -> "Transaction | None":
 
 
 def _here() -> object:
-    try:
-        return asyncio.current_task() or threading.get_ident()
-    except RuntimeError:
+    loop = running_loop()
+    if loop is None:
         return threading.get_ident()
+    import asyncio  # A loop runs, so it is loaded.
+
+    return asyncio.current_task(loop) or threading.get_ident()
 
 
 class Transaction:

@@ -2,8 +2,8 @@
 
     entities, query, trace, top, tail, replay, export  ──▶ StoreReader: reads beside the owner
     declare, access, import, replay --to               ──▶ Store: this process is the owner
-    send, peek, dlq, purge                             ──▶ SyncMessageBus on the store
-    receive, relay                                     ──▶ MessageBus on the store
+    send, receive, peek, dlq, purge                    ──▶ Queues: the owner, without the other parts of a bus
+    relay, a URL with capture=                         ──▶ MessageBus, SyncMessageBus
 
 Each of them is opened at its first use and kept until `close`. A store has one owner, so opening another kind closes
 the one before.
@@ -16,15 +16,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from unibus.cli.connection.management import BATCH, Asked, Progress, Relay, WantedEvents
+from unibus.cli.local.owned_queues import queues_of
 from unibus.cli.local.read_only import owning, reading
 from unibus.errors import EntityNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
-    from unibus.bus.api.sync_bus import SyncMessageBus
     from unibus.bus.history.export import Exporting
     from unibus.bus.history.export_lines import Contents
     from unibus.bus.history.trace import MessageTrace
     from unibus.bus.management.settings.declaring import DeclaredPlan
+    from unibus.bus.queues.operations import Queues
     from unibus.cli.connection.command_import import CommandImport
     from unibus.cli.connection.entity_rows import TopWatch
     from unibus.cli.local.access import LocalAccess
@@ -64,11 +65,9 @@ class LocalManagement:
     def _store(self) -> "Store":
         return cast("Store", self._opened(lambda: owning(self.url), "store"))
 
-    def _bus(self, strict: bool = True) -> "SyncMessageBus":
-        from unibus.bus.api.sync_bus import SyncMessageBus
-
-        name = "strict bus" if strict else "bus"
-        return cast("SyncMessageBus", self._opened(lambda: SyncMessageBus(self.url, strict=strict), name))
+    def _queues(self, strict: bool = True) -> "Queues":
+        name = "strict queues" if strict else "queues"
+        return cast("Queues", self._opened(lambda: queues_of(self.url, strict), name))
 
     # Entities and messages
 
@@ -76,15 +75,15 @@ class LocalManagement:
         return self._reader().entities()
 
     def send(self, entity: str, bodies: Sequence[object], fields: Mapping[str, object]) -> "list[SendResult]":
-        bus = self._bus(strict=False)
+        queues = self._queues(strict=False)
         if len(bodies) == 1:
-            return [bus.send(entity, bodies[0], **fields)]
-        return bus.send_many(entity, list(bodies), **fields)
+            return [queues.send(entity, bodies[0], dict(fields)).wait()]
+        return queues.send_many(entity, bodies, dict(fields)).wait()
 
     def peek(self, entity: str, from_sequence: int, count: int) -> "Iterator[Message]":
         """Reads in pages, so that the memory does not grow with the backlog."""
-        bus, left = self._bus(), count
-        while page := bus.peek(entity, min(left, BATCH) if count else BATCH, from_sequence):
+        queues, left = self._queues(), count
+        while page := queues.peek(entity, min(left, BATCH) if count else BATCH, from_sequence).wait():
             yield from page
             from_sequence = int(page[-1].sequence) + 1
             left -= len(page)
@@ -93,12 +92,9 @@ class LocalManagement:
 
     @contextlib.asynccontextmanager
     async def receiver(self) -> "AsyncIterator[LocalReceiver]":
-        from unibus.bus.api.message_bus import MessageBus
         from unibus.cli.local.receiving import LocalReceiver
 
-        self.close()
-        async with MessageBus(self.url, strict=True) as bus:
-            yield LocalReceiver(bus)
+        yield LocalReceiver(self._queues())
 
     # Settings
 
@@ -195,12 +191,12 @@ class LocalManagement:
     def dead_letters(self) -> "LocalDeadLetters":
         from unibus.cli.local.dead_letters import LocalDeadLetters
 
-        return LocalDeadLetters(self._bus)
+        return LocalDeadLetters(self._queues)
 
     def purge(self, entity: str, dry_run: bool) -> "LocalPurge":
         from unibus.cli.local.dead_letters import LocalPurge
 
-        return LocalPurge(self._bus(), entity, dry_run)
+        return LocalPurge(self._queues(), entity, dry_run)
 
 
 def replayed(reader: "StoreReader", channel: str, after: int, since_ns: int) -> "Iterator[Message]":

@@ -1,30 +1,32 @@
-"""Receiving from a store that this process has opened: a `management.Receiver` on the bus."""
+"""Receiving from a store that this process has opened: a `management.Receiver` on its queues."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from unibus.bus.queues.operations import PEEK_LOCK, RECEIVE_AND_DELETE
+from unibus.bus.queues.received import complete_many
+from unibus.bus.queues.receivers import accept_session, receive_batch, request_for
 from unibus.errors import LockLost
 
 if TYPE_CHECKING:
-    from unibus.bus.api.message_bus import MessageBus
+    from unibus.bus.queues.operations import Queues
     from unibus.bus.queues.received import Received
     from unibus.bus.queues.receivers import SessionReceiver
     from unibus.cli.connection import management
 
 
 class LocalReceiver:
-    def __init__(self, bus: "MessageBus") -> None:
-        self._bus = bus
+    def __init__(self, queues: "Queues") -> None:
+        self._queues = queues
 
     async def receive_batch(self, entity: str, count: int, wait_s: float | None, lock: bool) -> "list[Received]":
-        return await self._bus.receive_batch(entity, count, wait_s, _mode(lock))
+        return await receive_batch(self._queues, request_for(entity, count, _mode(lock), ""), wait_s)
 
     @contextlib.asynccontextmanager
     async def session(self, entity: str, session_id: str | None, wait_s: float | None) -> "AsyncIterator[LocalSession]":
-        async with await self._bus.accept_session(entity, session_id, wait_s) as session:
-            found = [each for each in await self._bus.entities() if each.name == session.entity]
+        async with await accept_session(self._queues, entity, session_id, wait_s, "") as session:
+            found = [each for each in await self._queues.store.entities() if each.name == session.entity]
             lock_s = found[0].settings["lock_duration"]
             assert isinstance(lock_s, (int, float))
             yield LocalSession(session, lock_s)
@@ -41,7 +43,7 @@ class LocalReceiver:
             yield
 
     async def complete(self, messages: "Sequence[management.ShownMessage]") -> None:
-        await self._bus.complete_many(cast("Sequence[Received]", messages))
+        await complete_many(self._queues, cast("Sequence[Received]", messages))
 
 
 class LocalSession:

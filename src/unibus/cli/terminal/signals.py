@@ -3,7 +3,6 @@
 The first signal lets the command release its locks and report what it did. A second Ctrl-C ends it at once.
 """
 
-import asyncio
 import contextlib
 import signal
 import threading
@@ -20,6 +19,8 @@ Answer = TypeVar("Answer")
 
 def until_signal(work: Coroutine[object, object, Answer]) -> Answer:
     """Runs `work`. A signal cancels it, so that it can clean up; the exit code is then that of the signal."""
+    import asyncio  # Here: most commands block, and need no event loop.
+
     try:
         return asyncio.run(_cancelled_by_sigterm(work))
     except asyncio.CancelledError:
@@ -28,6 +29,8 @@ def until_signal(work: Coroutine[object, object, Answer]) -> Answer:
 
 
 async def _cancelled_by_sigterm(work: Coroutine[object, object, Answer]) -> Answer:
+    import asyncio
+
     task = asyncio.current_task()
     assert task is not None
     with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows, or not the main thread.

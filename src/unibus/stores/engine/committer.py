@@ -19,11 +19,10 @@ Locks, in the order in which they are taken:
     lock          the store's: held while memory changes, never while anything is written
 """
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -40,6 +39,9 @@ from unibus.stores.seam.commit_placement import CommitPlacement
 from unibus.stores.seam.journal import Journal, SnapshotSlice
 from unibus.stores.seam.pending import CommitResult, Committing, Pending
 from unibus.threads import DaemonThread
+
+if TYPE_CHECKING:
+    import asyncio
 
 log = SafeLogger("unibus")
 
@@ -100,7 +102,7 @@ class Committer:
             group.sync = True
         return group
 
-    def kick_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+    def kick_soon(self, loop: "asyncio.AbstractEventLoop") -> None:
         """Commit at the end of the loop's turn, with all changes that are decided until then."""
         # One callback for each turn, however many calls the turn makes: that is what makes a group of them. `call_soon`
         # runs it after the tasks that are ready now.
@@ -110,7 +112,7 @@ class Committer:
         elif self._group.waiting == ENOUGH and not self.commit_placement.is_quick():
             self.kick()  # Enough for a group of their own: the writer commits while the loop runs the rest of its turn.
 
-    def _after_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _after_turn(self, loop: "asyncio.AbstractEventLoop") -> None:
         if self._turn_of is loop:  # Another loop may have asked since.
             self._turn_of = None
         if not self.commit_here(loop):
@@ -165,7 +167,7 @@ class Committer:
             self._watchers.wake()
         return True
 
-    def commit_here(self, loop: asyncio.AbstractEventLoop | None = None) -> bool:
+    def commit_here(self, loop: "asyncio.AbstractEventLoop | None" = None) -> bool:
         """Commit in the thread of a loop if that is quick. False leaves it to the writer thread.
 
         With `loop` the caller is a callback of that loop and not a task. Slow work goes to the writer: reading data

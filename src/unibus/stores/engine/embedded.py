@@ -17,7 +17,6 @@ Time is the monotonic clock, started at the wall time of the opening: a change o
 early nor extends it.
 """
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -60,7 +59,7 @@ from unibus.stores.seam.forked import ForkedJournal, keep_for_ever, on_fork, ope
 from unibus.stores.seam.info_of import info_of
 from unibus.stores.seam.journal import Journal, checked_level
 from unibus.stores.seam.moment import StoreCopy, copy_of
-from unibus.stores.seam.pending import Pending, resolved
+from unibus.stores.seam.pending import Pending, resolved, running_loop
 from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth
 
 log = SafeLogger("unibus")
@@ -174,7 +173,7 @@ class EmbeddedStore:
                 self._committer.stop_if_deciding(error)
                 raise
         # A single receive on a loop: committing here is quicker than waiting for the end of the turn.
-        if self._committer.is_alone(pending.outcome) and asyncio._get_running_loop() is not None:
+        if self._committer.is_alone(pending.outcome) and running_loop() is not None:
             self._committer.commit_here()
         return self._answer(pending)
 
@@ -279,7 +278,7 @@ class EmbeddedStore:
             if self._in_memory and self._watchers.history.calls:
                 self._watchers.history.wake()
             if not pending.done:
-                loop = asyncio._get_running_loop()
+                loop = running_loop()
                 if loop is not None:
                     pending.loop = loop
                     self._committer.kick_soon(loop)

@@ -18,18 +18,21 @@ Nothing is lost between "not decided" and "decided": `settle` sets `done` first 
 afterwards, while a waiter adds itself to a list first and reads `done` afterwards. One of the two sees the other.
 """
 
-import asyncio
 import contextvars
 import copy
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar, cast, final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast, final
 
 from unibus.errors import BusError
 from unibus.safe_log import SafeLogger
 from unibus.stores.seam.forked import renew_in_child
 from unibus.stores.seam.ready import awaited, ready
+
+if TYPE_CHECKING:
+    import asyncio
 
 log = SafeLogger("unibus")
 T = TypeVar("T")
@@ -42,6 +45,26 @@ _GUARD: Final = threading.Lock()
 renew_in_child(_GUARD)
 
 
+_find_loop: "Callable[[], asyncio.AbstractEventLoop | None] | None" = None
+
+
+def running_loop() -> "asyncio.AbstractEventLoop | None":
+    """The event loop that runs in this thread, or None.
+
+    It does not load asyncio: where no other code has, no loop can run. A program that only blocks, such as a command,
+    starts in a good part of the time so.
+    """
+    global _find_loop
+    if _find_loop is None:
+        if "asyncio" not in sys.modules:
+            return None
+        # Not taken from `sys.modules`: another thread may be loading it just now, and an import waits for that.
+        import asyncio
+
+        _find_loop = asyncio._get_running_loop
+    return _find_loop()
+
+
 @final
 class Waiter:
     """A task that waits for a result, with the methods that asyncio's tasks call on a future.
@@ -50,7 +73,7 @@ class Waiter:
     Here hundreds of tasks wait for one write, so `resume` continues them one after the other in a single loop call.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: "asyncio.AbstractEventLoop") -> None:
         self._asyncio_future_blocking = True  # Marks a future for a task, which resets it when it waits.
         self._loop = loop
         self._wake: Callable[[Waiter], object] | None = None
@@ -62,7 +85,7 @@ class Waiter:
     # The protocol that asyncio.Task needs of what a coroutine yields: the flag above, get_loop, add_done_callback,
     # result and cancel. A task accepts any object with these, so a Waiter need not be a Future.
 
-    def get_loop(self) -> asyncio.AbstractEventLoop:
+    def get_loop(self) -> "asyncio.AbstractEventLoop":
         return self._loop
 
     def add_done_callback(
@@ -73,6 +96,8 @@ class Waiter:
 
     def result(self) -> None:
         if self._cancelled:
+            import asyncio
+
             raise asyncio.CancelledError() if self._why is None else asyncio.CancelledError(self._why)
 
     def cancel(self, msg: object = None) -> bool:
@@ -143,7 +168,7 @@ class CommitResult:
             self.failure = failure
             self.done = True
 
-    def notify(self, here: asyncio.AbstractEventLoop | None) -> None:
+    def notify(self, here: "asyncio.AbstractEventLoop | None") -> None:
         """Second half, with no lock held: a callback may call the store again.
 
         `here` is the running loop, if the caller is a callback of that loop and not a task: then its tasks are resumed
@@ -179,10 +204,12 @@ class CommitResult:
         except BaseException:
             # Only KeyboardInterrupt and SystemExit pass through a task. Resume the other tasks in the next turn.
             self._waiters = waiters[begun:]
+            import asyncio
+
             asyncio.get_running_loop().call_soon(self._resume)
             raise
 
-    def _resume_elsewhere(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _resume_elsewhere(self, loop: "asyncio.AbstractEventLoop") -> None:
         """On a loop that is not the first one: continue all its tasks by one wake-up."""
         try:
             for waiter in list(self._elsewhere):
@@ -193,7 +220,7 @@ class CommitResult:
             loop.call_soon(partial(self._resume_elsewhere, loop))
             raise
 
-    def add(self, loop: asyncio.AbstractEventLoop) -> Waiter:
+    def add(self, loop: "asyncio.AbstractEventLoop") -> Waiter:
         """On the loop: a new waiter."""
         waiter = Waiter(loop)
         # The first loop to wait gets the list without a lock. Two loops may arrive together, so the choice is made
@@ -353,7 +380,7 @@ class Pending(Generic[T_co]):
         else:
             self.outcome.call(cast("Callable[[Pending[object]], None]", call), cast("Pending[object]", self))
 
-    def then(self, loop: asyncio.AbstractEventLoop, call: "Callable[[Pending[T_co]], None]") -> None:
+    def then(self, loop: "asyncio.AbstractEventLoop", call: "Callable[[Pending[T_co]], None]") -> None:
         """Call `call` on the loop when the result is decided, in a later turn. `call` reads it by `result()`.
 
         Call this on that loop. One group wakes the loop once. For a server with many requests, which would otherwise
@@ -372,7 +399,11 @@ class Pending(Generic[T_co]):
         if outcome is None or outcome.done:
             return ready(self.result)
         loop = self.loop
-        return awaited(outcome.add(asyncio.get_running_loop() if loop is None else loop), self)
+        if loop is None:
+            import asyncio
+
+            loop = asyncio.get_running_loop()
+        return awaited(outcome.add(loop), self)
 
     def wait(self, timeout_s: float | None = None) -> T_co:
         """Block this thread until the result is decided. After a TimeoutError the write still takes place."""
@@ -457,7 +488,7 @@ def _called(call: "Callable[[Pending[T]], None]", pending: "Pending[T]", waiter:
         log.exception("a callback that was given to Pending.then has raised")  # Still call the others.
 
 
-def _call_on(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+def _call_on(loop: "asyncio.AbstractEventLoop", call: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(call)
     except RuntimeError:

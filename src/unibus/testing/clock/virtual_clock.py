@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from unibus.bus.api.runtime import new_id_generator
+from unibus.bus.message_ids import new_id_generator
 from unibus.bus.pubsub.backpressure import on_a_loop
 from unibus.clock import Clock, Timers
 from unibus.core.envelope.stamp import IdGenerator, default_id_generator, set_default_id_generator

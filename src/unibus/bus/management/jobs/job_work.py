@@ -9,7 +9,6 @@ included, and continue later with the remaining messages. The limits exclude mes
 increase, also those of an entity that was deleted and created again.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
@@ -187,6 +186,8 @@ def check_same_store(queues: Queues, job: Job) -> None:
 async def in_thread(call: Callable[[], T]) -> T:
     """Run `call` in a worker thread. A cancellation takes effect only after the thread has finished, so that the
     caller never runs at the same time as its abandoned work."""
+    import asyncio  # Here: a purge by a command runs without an event loop.
+
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         return await asyncio.shield(running)

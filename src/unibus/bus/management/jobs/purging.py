@@ -7,11 +7,11 @@ messages are skipped. It may be stopped between two batches; a new run continues
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from unibus.bus.api.bus_operations import BusOperations
 from unibus.bus.dead_letters.steps import walk
 from unibus.bus.dead_letters.sweep import Guard
 from unibus.bus.management.jobs.job_records import Job, JobRecord, JobRequest
 from unibus.bus.management.jobs.job_work import measure, prepare
+from unibus.bus.queues.operations import Queues
 
 Progress = Callable[[int, int], object]
 
@@ -19,10 +19,10 @@ Progress = Callable[[int, int], object]
 class Purge:
     """The purge of one entity, or of its dead-letter queue, as it is at creation. EntityNotFound if unknown."""
 
-    def __init__(self, bus: BusOperations, entity: str, dry_run: bool = False) -> None:
+    def __init__(self, queues: Queues, entity: str, dry_run: bool = False) -> None:
         request = JobRequest("purge", entity=entity, dry_run=dry_run)
         request.check()
-        self._queues = bus._runtime.queues()
+        self._queues = queues
         now_ns = self._queues.now_ns()
         total, limits = walk(measure(self._queues, request, now_ns))
         self._job = Job(JobRecord(0, "purge", "running", request, "", now_ns, total=total, started_ns=now_ns), limits)
