@@ -107,8 +107,14 @@ def type_name(error: BaseException) -> str:
 def _report_lost(message: str, error: BaseException) -> None:
     if not logging.raiseExceptions or sys.stderr is None:
         return
-    text = f"{type_name(error)}: {_text_of(error)}"
+    write_unlogged(f"a log handler failed ({type_name(error)}: {_text_of(error)}) for: {message}")
+
+
+def write_unlogged(line: str) -> None:
+    """Write a line to the error stream, for one that cannot be logged."""
+    if sys.stderr is None:
+        return
     try:
-        sys.stderr.write(f"unibus: a log handler failed ({printable(text)}) for: {printable(message)}\n")
+        sys.stderr.write(f"unibus: {printable(line)}\n")
     except (OSError, ValueError):
         return  # As logging.Handler.handleError does: the stream is closed, or cannot encode the text.

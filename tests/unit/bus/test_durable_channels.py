@@ -530,3 +530,18 @@ def test_a_module_and_a_nested_function_are_the_same_group_after_a_restart(tmp_p
         with SyncMessageBus(tmp_path / "bus.db") as bus:
             bus.subscribe("orders", "shop", nested())
             assert groups_of(bus) == [f"shop.{__name__}.nested.bill"]
+
+
+def test_a_sync_handler_that_returns_a_coroutine_has_failed(tmp_path: Path) -> None:
+    """Its code never ran: a completed message would be lost."""
+
+    async def work(message: Message) -> None:
+        raise AssertionError("never awaited")
+
+    with SyncMessageBus(tmp_path / "bus.db") as bus:
+        bus.subscribe("orders", lambda message: work(message), group="g", retry_attempts=1, retry_delay=0.001)
+        bus.publish("orders", 1)
+        assert bus.drain(GUARD_S)
+        (dead,) = bus.dead_letter_queue().list_messages()
+        assert (dead.attempts, dead.error_type) == (2, "HandlerInvalid")
+        assert bus.metrics("orders")["dispatched"] == 0

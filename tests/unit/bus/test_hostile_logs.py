@@ -4,8 +4,9 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -309,3 +310,43 @@ def test_ctrl_c_in_a_log_handler_reaches_the_main_thread_only(raising: Raising) 
     thread.start()
     thread.join(GUARD_S)
     assert raised == [None]
+
+
+class Publishing(logging.Handler):
+    """A log handler that publishes each line to a channel of the bus that logs it."""
+
+    def __init__(self, publish: Callable[[str], object]) -> None:
+        super().__init__()
+        self._publish = publish
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        assert self.count < 1_000, "the log feeds itself"
+        self._publish(record.getMessage())
+
+
+@pytest.mark.parametrize("where", ["pool", "inline", "bus.db"])
+def test_a_log_handler_that_publishes_to_a_failing_channel_does_not_feed_itself(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(message: Message) -> None:
+        raise ValueError("the collector is down")
+
+    def publish(line: str) -> None:
+        bus.publish("logs", line)
+
+    handler = Publishing(publish)
+    logger = logging.getLogger("unibus")
+    with SyncBus(tmp_path / where if where == "bus.db" else None) as bus:
+        options: dict[str, Any] = {} if where == "bus.db" else {"dispatch": where}
+        bus.subscribe("logs", fail, retry_attempts=1, retry_delay=0, group="g", **options)
+        logger.addHandler(handler)
+        try:
+            bus.publish("logs", "the first line")
+            assert bus.drain(GUARD_S)
+        finally:
+            logger.removeHandler(handler)
+    # Lines about the first message: a retry, and that it is dead-lettered. Those about their messages are not logged.
+    assert handler.count == 2
+    assert capsys.readouterr().err.count("(not logged: a log handler published this message)") == 4

@@ -2,7 +2,9 @@
 
 import dataclasses
 import enum
+import math
 import typing
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +19,7 @@ from unibus.bus.bodies.conversion import body_as, converter
 from unibus.core.codec.codec import decode, encode
 from unibus.core.envelope.message import restored
 from unibus.core.envelope.payload import Payload
-from unibus.errors import PayloadMismatch
+from unibus.errors import HandlerInvalid, PayloadMismatch
 
 
 class Colour(str, enum.Enum):  # noqa: UP042 - such enums are what programs have
@@ -488,3 +490,41 @@ def test_a_body_that_nests_too_deeply_for_its_class_does_not_fit() -> None:
         body = {"child": body}
     with pytest.raises(PayloadMismatch):
         make(body)
+
+
+class StrictReading(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+    at: datetime
+    value: float
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1.5])
+def test_a_strict_model_with_a_number_that_json_does_not_have(value: float) -> None:
+    """It is stored with a text for the time, which a strict model takes from JSON only."""
+    stored = {"at": "2026-11-18T12:00:00Z", "value": value}
+    read = converter(StrictReading)(stored)
+    assert isinstance(read, StrictReading)
+    assert read.value == value or math.isnan(value)
+
+
+@pytest.mark.parametrize("annotation", [str | None, int | str, dict[str, int]])
+@pytest.mark.parametrize("body", [b"hello", b"\xff", b""])
+def test_bytes_that_are_no_json_say_how_they_are_read(annotation: object, body: bytes) -> None:
+    with pytest.raises(PayloadMismatch) as error:
+        converter(annotation)(body)
+    assert error.value.hint == (
+        "bytes are read as JSON here: send text as a str, or annotate bytes to get them as they are"
+    )
+    with pytest.raises(PayloadMismatch, match="send a body of that type"):
+        converter(annotation)(b"[[]]")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_model_of_the_first_pydantic_is_refused_by_name() -> None:
+    v1 = pytest.importorskip("pydantic.v1")
+    order = type("Order", (v1.BaseModel,), {"__annotations__": {"id": int}, "__module__": __name__})
+    for annotation in (order, list[order], order | None):  # type: ignore[valid-type, operator]
+        with pytest.raises(HandlerInvalid, match=r"Order is a model of pydantic\.v1, which is not supported"):
+            converter(annotation)
+    made = order(id=1)
+    assert converter(order, in_memory=True)(made) is made

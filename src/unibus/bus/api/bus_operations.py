@@ -93,8 +93,11 @@ class BusOperations:
         self._runtime = BusRuntime(config, clock)
         if place:
             self._runtime.open_store(place, persistence_path is None)
-        self._workers = None if backend is None else BackendWorkers(backend, self._runtime.clock, random.random)
         self._exchange: Exchange = self._runtime.exchange
+        self._workers: BackendWorkers | None = None
+        if backend is not None:
+            feedback = self._exchange.feedback
+            self._workers = BackendWorkers(backend, self._runtime.clock, random.random, feedback)
         if self._is_sync():
             self._runtime.executors.adopts_loops = False
             if backend is not None:
@@ -381,6 +384,8 @@ class BusOperations:
             self._exchange.check_size(channel.channel, channel.body)
             if channel.properties is not None and channel.properties.scheduled_at_ns:
                 raise cannot_schedule()
+            if self._exchange.log_threads:
+                self._exchange.feedback.note(channel.id)
             return channel if channel.take() else channel.fresh()
         if not isinstance(channel, str):
             raise UsageError(f"a channel name must be a str, not {type(channel).__name__}")

@@ -27,7 +27,13 @@ import msgspec
 
 from unibus.bus.bodies.annotations import is_typeddict, is_union, only_validates, parts_of, shown, unwrapped
 from unibus.bus.bodies.class_readers import Placeholders, check_supported, needs_constructor
-from unibus.bus.bodies.pydantic_types import BodyReader, is_pydantic_type, pydantic_reader, uses_pydantic
+from unibus.bus.bodies.pydantic_types import (
+    BodyReader,
+    is_pydantic_type,
+    pydantic_reader,
+    refuse_first_version,
+    uses_pydantic,
+)
 from unibus.core.codec.wire import tagged, untagged
 from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.core.envelope.record_types import has_fields, is_pydantic
@@ -35,6 +41,8 @@ from unibus.errors import HandlerInvalid, PayloadMismatch
 
 Convert = Callable[[object], object]
 T = typing.TypeVar("T")
+
+_NO_JSON = "bytes are read as JSON here: send text as a str, or annotate bytes to get them as they are"
 
 # What a decoded body can be (core/codec/wire.py).
 _DECODED = (dict, list, tuple, set, frozenset, str, bytes, int, float, datetime, date, time, timedelta, UUID, Decimal)
@@ -81,7 +89,9 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
         except Exception as error:  # Validators, converters and __post_init__ may raise anything: no retry helps.
             raise PayloadMismatch(
                 f"expected {shown(annotation)}, the body is {type(body).__name__}: {describe(error)}",
-                "send a body of that type, or ask for another type",
+                _NO_JSON
+                if is_json and _is_no_json(body, error)
+                else "send a body of that type, or ask for another type",
             ) from error
 
     return convert
@@ -94,6 +104,14 @@ def body_as(body: object, wanted: type[T]) -> T:
     except TypeError:  # Constraints that cannot be hashed.
         convert = converter(wanted)
     return typing.cast(T, convert(body))
+
+
+def _is_no_json(body: object, error: Exception) -> bool:
+    """Whether bytes could not be read at all, as opposed to JSON that does not fit."""
+    if not isinstance(body, bytes):
+        return False
+    is_malformed = isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError)
+    return is_malformed or isinstance(error, UnicodeDecodeError)
 
 
 def _refuse(why: str, body: object) -> object:
@@ -129,6 +147,7 @@ def _decoded(body: object, read: Convert, read_json: Convert) -> object:
 
 def _reader_of(annotation: object) -> BodyReader:
     try:
+        refuse_first_version(annotation)
         by_pydantic = uses_pydantic(annotation)
     except (NameError, TypeError, AttributeError) as error:
         raise HandlerInvalid(

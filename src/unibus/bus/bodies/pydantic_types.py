@@ -4,6 +4,7 @@ pydantic is never imported here. A program whose annotations have pydantic types
 """
 
 import functools
+import json
 import sys
 import typing
 from collections.abc import Callable, Iterable
@@ -47,6 +48,17 @@ def is_pydantic_type(part: object) -> bool:
     return kind.__module__.partition(".")[0] in _MODULES
 
 
+def refuse_first_version(annotation: object) -> None:
+    """Raise HandlerInvalid for a model of pydantic.v1: neither msgspec nor the second version of pydantic reads it."""
+    for part in parts_of(annotation):
+        bases = part.__mro__ if isinstance(part, type) else ()
+        if any(base.__module__ == "pydantic.v1.main" and base.__name__ == "BaseModel" for base in bases):
+            raise HandlerInvalid(
+                f"{shown(part)} is a model of pydantic.v1, which is not supported",
+                "derive it from pydantic.BaseModel of version 2, or take a dict and make the model in the handler",
+            )
+
+
 def pydantic_reader(annotation: object) -> BodyReader:
     """Raises HandlerInvalid for an annotation that pydantic does not support."""
     module = _pydantic()
@@ -75,13 +87,12 @@ def _reader(from_value: Read, from_json: Read, invalid: type[Exception], schema:
         if type(body) is not dict and (has_fields(body) or isinstance(body, msgspec.Struct)):
             body = untagged(tagged(body, True))
         try:
-            if by_json and is_plain(body, False):
-                return from_json(msgspec.json.encode(body))
-            return from_value(body)
+            data = _as_json(body) if by_json else b""
+            return from_json(data) if data else from_value(body)
         except invalid as error:
             raise Described(problems(error, hides_input)) from error
 
-    def json(data: bytes) -> object:
+    def read_json(data: bytes) -> object:
         try:
             return from_json(data)
         except invalid as error:
@@ -91,7 +102,20 @@ def _reader(from_value: Read, from_json: Read, invalid: type[Exception], schema:
         return problems(error, hides_input) if isinstance(error, invalid) else described(error)
 
     # pydantic's own function, without a call of Python around it: that would be a tenth of a small model's time.
-    return BodyReader(value, json, value if by_json else from_value, describe)
+    return BodyReader(value, read_json, value if by_json else from_value, describe)
+
+
+def _as_json(body: object) -> bytes:
+    """The body as JSON, for a schema that reads JSON in another way; b"" if it has values that JSON cannot express."""
+    if is_plain(body, False):
+        return msgspec.json.encode(body)
+    if not is_plain(body, True):
+        return b""
+    try:
+        # pydantic reads NaN and Infinity, and msgspec would write them as null.
+        return json.dumps(body).encode()
+    except TypeError:  # It has bytes.
+        return b""
 
 
 def _takes_names(from_json: Read, invalid: type[Exception]) -> bool:

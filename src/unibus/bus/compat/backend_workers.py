@@ -19,6 +19,7 @@ from unibus.bus.execution.handlers import plan_for
 from unibus.bus.execution.outcomes import failed_delivery
 from unibus.bus.pubsub.delivery import call
 from unibus.bus.pubsub.group import Consumer, Group
+from unibus.bus.pubsub.log_feedback import LogFeedback
 from unibus.bus.settings import SubscribeOptions
 from unibus.bus.subscriptions.subscriptions import next_number
 from unibus.clock import Clock
@@ -94,12 +95,14 @@ async def _result_of(closing: "asyncio.Task[BusError | None]") -> BusError | Non
 class BackendWorkers:
     """All workers of one bus on its backend."""
 
-    def __init__(self, backend: MessageBackend, clock: Clock, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, backend: MessageBackend, clock: Clock, chance: Callable[[], float], feedback: LogFeedback | None = None
+    ) -> None:
         self.backend = backend
         self._clock = clock
         self._chance = chance
         self._settling = BackendSettling(backend)
-        self._failures = FailureLog(clock.monotonic_ns)
+        self._failures = FailureLog(clock.monotonic_ns, feedback)
         self._subscriptions: dict[int, BackendSubscription] = {}
         self._closing: asyncio.Task[BusError | None] | None = None
 

@@ -24,9 +24,10 @@ from typing import Final
 
 from unibus.bus.error_texts import described, related, trace_lines, trace_text, traceback_of, user_trace
 from unibus.bus.mistaken_keywords import publish_hint
+from unibus.bus.pubsub.log_feedback import LogFeedback
 from unibus.counting import counted
 from unibus.errors import BusError
-from unibus.safe_log import ExcInfo, SafeLogger, escaped
+from unibus.safe_log import ExcInfo, SafeLogger, escaped, write_unlogged
 
 log = SafeLogger("unibus")
 
@@ -66,8 +67,9 @@ class FailedDelivery:
 class FailureLog:
     """The failures of one bus."""
 
-    def __init__(self, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(self, monotonic_ns: Callable[[], int], feedback: LogFeedback | None = None) -> None:
         self._monotonic_ns = monotonic_ns
+        self._feedback = LogFeedback() if feedback is None else feedback
         self._lock = allocate_lock()  # Handlers fail in several threads at once; each kind has one first.
         self._logged_ns: dict[int, int] = {}  # Kind -> when its traceback was logged; the oldest first.
 
@@ -75,13 +77,14 @@ class FailureLog:
         """The message is redelivered after the delay."""
         info = self._traceback_of(failed)
         above = ", traceback above" if info is None and failed.number == 1 and not _is_plain(failed.error) else ""
-        _warn(info, "%s, %s%s: %s", str(failed), _when(delay_ns), above, one_line(failed.error))
+        self._warn(failed, info, "%s, %s%s: %s", str(failed), _when(delay_ns), above, one_line(failed.error))
 
     def dead_lettered(self, failed: FailedDelivery, reason: str, place: str, command: str) -> None:
         """The message is dead-lettered: `place` is the queue, and `command` shows it there."""
         self._log_traceback(failed)
         why = f"{counted(failed.number, 'delivery', 'deliveries')} to group {failed.group!r} ({reason})"
-        log.error(
+        self._error(
+            failed,
             "message %s of channel %r is dead-lettered in %r after %s: %s; show it: %s",
             shown(failed.message_id),
             failed.channel,
@@ -94,7 +97,8 @@ class FailureLog:
     def discarded(self, failed: FailedDelivery, reason: str) -> None:
         """A message of a dead-letter queue has failed again: it has no other queue to go to."""
         self._log_traceback(failed)
-        log.error(
+        self._error(
+            failed,
             "message %s failed in the dead-letter queue %r and is discarded, group %r (%s): %s",
             shown(failed.message_id),
             failed.channel,
@@ -107,7 +111,25 @@ class FailureLog:
         """Before the line about the last delivery: its traceback, if that was not logged."""
         info = self._traceback_of(failed)
         if info is not None:
-            _warn(info, "%s, no retry: %s", str(failed), one_line(failed.error))
+            self._warn(failed, info, "%s, no retry: %s", str(failed), one_line(failed.error))
+
+    def _warn(self, failed: FailedDelivery, info: ExcInfo | None, text: str, *args: str) -> None:
+        if not self._is_unlogged(failed, text, args):
+            trace = "" if info is None else trace_text(info[1], info[2])
+            with self._feedback.logging():
+                log.warning(text, *args, exc_info=info, exc_text=trace)
+
+    def _error(self, failed: FailedDelivery, text: str, *args: str) -> None:
+        if not self._is_unlogged(failed, text, args):
+            with self._feedback.logging():
+                log.error(text, *args)
+
+    def _is_unlogged(self, failed: FailedDelivery, text: str, args: tuple[str, ...]) -> bool:
+        """Whether a log handler published the message; then the line was written to the error stream."""
+        if not self._feedback.is_fed(failed.message_id):
+            return False
+        write_unlogged(f"{text % args} (not logged: a log handler published this message)")
+        return True
 
     def _traceback_of(self, failed: FailedDelivery) -> ExcInfo | None:
         """What to log as `exc_info`; None if the line is enough."""
@@ -172,10 +194,6 @@ def _shell_quoted(text: str) -> str:
 def _is_plain(error: BaseException) -> bool:
     """Whether the bus itself raised it, because body or handler do not fit: its text says all."""
     return issubclass(type(error), BusError) and user_trace(traceback_of(error)) is None
-
-
-def _warn(info: ExcInfo | None, text: str, *args: str) -> None:
-    log.warning(text, *args, exc_info=info, exc_text="" if info is None else trace_text(info[1], info[2]))
 
 
 def _when(delay_ns: int) -> str:

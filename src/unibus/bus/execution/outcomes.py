@@ -56,7 +56,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         self._timers = timers
         self._chance = chance
         self.retries = PendingRetries(exchange.monotonic_ns)
-        self.failures = FailureLog(exchange.monotonic_ns)
+        self.failures = FailureLog(exchange.monotonic_ns, exchange.feedback)
         self.watchers: list[Callable[[], None]] = []  # Called when a slot becomes idle: drain() and close() wait so.
         self.orphaned: Callable[[Group], None] | None = None  # Takes over the backlog of a closed group.
         self.dead_letter_queue: Callable[[str], Channel] | None = None  # Finds or makes a dead-letter channel.
@@ -206,14 +206,7 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
     def answered(self, consumer: Consumer, message: Message, result: object) -> None:
         if result is UNANSWERED:
             return
-        # A sync wrapper around an async handler: its code never ran. Counted as a failure, so that the message is
-        # retried and dead-lettered instead of being acknowledged unhandled.
-        if isinstance(result, Coroutine):
-            result.close()
-            raise HandlerInvalid(
-                f"the handler of group {consumer.group.name!r} returned a coroutine, which is not awaited",
-                "declare the handler itself with async def",
-            )
+        refuse_coroutine(consumer.group.name, result)
         properties = message.properties
         if (
             properties is not None
@@ -245,6 +238,20 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         properties = message.properties
         if properties is not None and properties.reply_to is not None:
             self._reply(properties.reply_to, message, None, {"error_reason": reason, "error_text": error_text(error)})
+
+
+def refuse_coroutine(group: str, result: object) -> None:
+    """Raise for a sync wrapper around an async handler: its code never ran.
+
+    A failure, so that the message is retried and dead-lettered instead of being acknowledged unhandled. On a persistent
+    channel it is checked before the message is completed.
+    """
+    if isinstance(result, Coroutine):
+        result.close()
+        raise HandlerInvalid(
+            f"the handler of group {group!r} returned a coroutine, which is not awaited",
+            "declare the handler itself with async def",
+        )
 
 
 def failed_delivery(consumer: Consumer, message: Message, error: BaseException) -> FailedDelivery:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from unibus.bus.execution.event_loops import ends_slot, is_closed_from_outside
-from unibus.bus.execution.outcomes import UNANSWERED
+from unibus.bus.execution.outcomes import UNANSWERED, refuse_coroutine
 from unibus.bus.persistent.pump import SubscriptionPump
 from unibus.bus.pubsub.delivery import call
 from unibus.bus.pubsub.group import Consumer
@@ -33,6 +33,8 @@ def _sync_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message]
             return UNANSWERED
         try:
             result = call(inner, message)
+            if result is not None:
+                refuse_coroutine(inner.group.name, result)
         except BaseException as error:
             # Whatever it is: a message that is not settled here would stay locked for as long as the process lives. The
             # slot gets some of them, as from a handler in memory.
@@ -56,6 +58,8 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
             return UNANSWERED
         try:
             result = await cast("Awaitable[object]", call(inner, message))
+            if result is not None:
+                refuse_coroutine(inner.group.name, result)
         except asyncio.CancelledError as error:
             # Three causes, distinguished in this order: the handler raised it itself (a failure), the lock was lost or
             # the pump has stopped (finished here), the slot is being cancelled while the lock is held (requeued by the

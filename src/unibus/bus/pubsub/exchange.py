@@ -33,6 +33,7 @@ from unibus.bus.pubsub.channel import (
 )
 from unibus.bus.pubsub.delivery import SAMPLE_MASK, SlotRunner
 from unibus.bus.pubsub.group import INSIDE, Group, wake, wake_blocked
+from unibus.bus.pubsub.log_feedback import LogFeedback
 from unibus.clock import Clock
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
@@ -119,6 +120,8 @@ class Exchange:
         self.refused = ChannelMetrics()  # Rejected publishes that no channel can count: closed bus, unknown channel.
         self.posts: i64 = 0  # Single publishes so far; every 64th is measured.
         self.transactions: i64 = 0  # Open transactions of all tasks and threads.
+        self.feedback = LogFeedback()
+        self.log_threads: set[int] = self.feedback.threads  # Here, too: every publish looks whether it is empty.
 
     def publish(self, name: str, body: object, priority: object, properties: MessageProperties | None) -> Message:
         """Admit the message or raise. Never blocks: a full channel raises QueueFull, also with drop_policy `block`."""
@@ -155,7 +158,10 @@ class Exchange:
                 self.check_size(channel.name, body)
         elif type(body) is _VIEW:
             self.check_size(channel.name, body)
-        return Message(self.id_generator, channel.name, body, level, properties)
+        message = Message(self.id_generator, channel.name, body, level, properties)
+        if self.log_threads:
+            self.feedback.note(message.id)
+        return message
 
     def post(self, channel: Channel, message: Message) -> i64:
         """Route and admit one message in all its groups or none, then dispatch it. Returns the verdict."""
