@@ -1,16 +1,28 @@
 """What a reader of the API reference needs and the source says elsewhere: types of attributes, values of constants.
 
 An extension of griffe, which reads the source for `make docs`; zensical.toml names it. `self.id = id` has no
-annotation, so its type is that of the parameter. A constant is shown as its value: `timeout: float = 5.0`.
+annotation, so its type is that of the parameter. A constant is shown as its value: `timeout: float = 5.0`. Members that
+only other modules of the package use are left out.
 """
 
 from typing import Any
 
 from griffe import Attribute, Class, Expr, ExprName, Extension, Function, GriffeLoader
 
+HIDDEN = {
+    "unibus.bus.pubsub.subscription.Subscription": ("consumer", "pattern"),
+    "unibus.bus.queues.transactions.Transaction": (
+        "add", "add_many", "afterwards", "when_stored", "otherwise", "owner", "parent", "state", "store",
+    ),
+    "unibus.bus.dead_letters.dead_letter_manager.Verbs": ("guard",),
+}  # fmt: skip
+"""Members for other modules of the package. Python has no word for them: `_` is for the own class only."""
+
 
 class ReadableSignatures(Extension):
     def on_class(self, *, cls: Class, loader: GriffeLoader, **kwargs: Any) -> None:
+        for name in HIDDEN.get(cls.path, ()):
+            cls.members.pop(name, None)
         init = cls.members.get("__init__")
         if not isinstance(init, Function):
             return

@@ -149,7 +149,8 @@ def _version(asked: bool) -> None:
 app = typer.Typer(
     name="unibus",
     cls=Shell,
-    help="One message bus for Python, from an import to a data centre.",
+    help="A message bus for Python: publish and subscribe, durable queues, a server. `unibus demo` shows it at work; "
+    "`unibus send orders hello` and `unibus receive orders` are a first message in the file unibus.db.",
     epilog="Exit codes: 0 success, 1 failed, 2 usage, 3 nothing matched, 4 cannot connect, 5 unauthorised.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},  # The contexts of all commands inherit it.

@@ -35,7 +35,7 @@ class ServerSettings:
     amqp_port: int | None = setting(
         AMQP_PORT_DEFAULT,
         PORT,
-        "A second port for the same protocols, the default port of AMQP clients; or off.",
+        "A second port for HTTP and TLS; or off. It is the port of AMQP, which is not served yet.",
         least=-1,
     )
     namespace: str = setting(

@@ -50,7 +50,7 @@ class DeliveredMessage:
 
     def __init__(self, queues: Queues, claimed: Claimed) -> None:
         self._queues = queues
-        self.claimed = claimed
+        self._claimed = claimed
         self.message: Message = message_of(claimed)
         self.settled = claimed.until_ns == 0
         self._inside = False  # Inside its `with` block, where the lock is renewed.
@@ -78,16 +78,16 @@ class DeliveredMessage:
     @property
     def entity(self) -> str:
         """The path of the queue or subscription that it was received from."""
-        return self.claimed.entity
+        return self._claimed.entity
 
     @property
     def sequence(self) -> int:
-        return int(self.claimed.sequence)
+        return int(self._claimed.sequence)
 
     @property
     def delivery_count(self) -> int:
         """How often it was delivered, this time included."""
-        return int(self.claimed.delivery_count)
+        return int(self._claimed.delivery_count)
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:
@@ -107,16 +107,16 @@ class DeliveredMessage:
 
     @property
     def enqueued_at(self) -> datetime:
-        return datetime.fromtimestamp(float(self.claimed.enqueued_ns) / 1e9, UTC)
+        return datetime.fromtimestamp(float(self._claimed.enqueued_ns) / 1e9, UTC)
 
     @property
     def lock_token(self) -> UUID | None:
-        return None if self.claimed.until_ns == 0 else UUID(bytes=self.claimed.token)
+        return None if self._claimed.until_ns == 0 else UUID(bytes=self._claimed.token)
 
     @property
     def locked_until(self) -> datetime | None:
         """When the lock expires; None for a message that was removed when it was received."""
-        until_ns = self.claimed.until_ns
+        until_ns = self._claimed.until_ns
         return None if until_ns == 0 else datetime.fromtimestamp(float(until_ns) / 1e9, UTC)
 
     def __repr__(self) -> str:
@@ -124,13 +124,13 @@ class DeliveredMessage:
 
     # The commands
 
-    def command(self, verb: int) -> Settle:
-        if self.claimed.until_ns == 0:
+    def _command(self, verb: int) -> Settle:
+        if self._claimed.until_ns == 0:
             raise UsageError(
                 f"message {self.id} cannot be settled: it was removed when it was received",
                 "receive with mode='peek_lock' to settle messages",
             )
-        return Settle(verb, self.claimed.entity, self.claimed.sequence, self.claimed.token)
+        return Settle(verb, self._claimed.entity, self._claimed.sequence, self._claimed.token)
 
     def _settle(self, command: Settle, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
         if properties:
@@ -138,53 +138,53 @@ class DeliveredMessage:
         # Marked only after `submit` has accepted it: after LockLost, or on bad input, the message stays unsettled and
         # the end of its block can still act on it.
         pending = self._queues.submit(command)
-        self.mark_settled()
+        self._mark_settled()
         return pending if pending.is_decided else pending.tap(partial(_answered, [self]))
 
-    def mark_settled(self) -> None:
+    def _mark_settled(self) -> None:
         """Mark it settled. Inside a transaction the settlement takes effect with the commit: the lock is renewed until
         then, and a rollback makes the message unsettled again."""
         self.settled = True
         transaction = current(self._queues.store) if self._queues.exchange.transactions else None
         if transaction is None:
-            self._queues.renewals.stop(self.claimed)
+            self._queues.renewals.stop(self._claimed)
         else:
             # Also outside of a `with` block: without a renewal the lock could expire before the commit, which would
             # fail then.
-            self._queues.renewals.start(self.claimed, None)
-            transaction.afterwards(lambda: self._queues.renewals.stop(self.claimed))
+            self._queues.renewals.start(self._claimed, None)
+            transaction.afterwards(lambda: self._queues.renewals.stop(self._claimed))
             transaction.otherwise(self._reopened)
 
     def _reopened(self) -> None:
         """The transaction was rolled back, or the store refused: the message is not settled."""
         self.settled = False
-        self._queues.renewals.stop(self.claimed)
-        # With the callback again: `mark_settled` had replaced it, since a settled block must not be cancelled.
+        self._queues.renewals.stop(self._claimed)
+        # With the callback again: `_mark_settled` had replaced it, since a settled block must not be cancelled.
         if self._inside:
-            self._queues.renewals.start(self.claimed, self._when_lost)
+            self._queues.renewals.start(self._claimed, self._when_lost)
 
     def _settle_as(self, verb: int) -> Pending[None]:
-        return self._settle(self.command(verb), None)
+        return self._settle(self._command(verb), None)
 
     def _abandon(self, delay: float | None, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
-        command = self.command(ABANDON)
+        command = self._command(ABANDON)
         command.delay_ns = 0 if delay is None else seconds_ns("delay", delay)
         return self._settle(command, properties)
 
     def _defer(self, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
-        return self._settle(self.command(DEFER), properties)
+        return self._settle(self._command(DEFER), properties)
 
     def _dead_letter(
         self, reason: str, description: str, properties: Mapping[str, HeaderValue] | None
     ) -> Pending[None]:
-        command = self.command(DEAD_LETTER)
+        command = self._command(DEAD_LETTER)
         command.reason = reason
         command.description = description
         return self._settle(command, properties)
 
     def _renew(self) -> Pending[None]:
-        self.command(RELEASE)
-        return self._queues.renew(self.claimed, Renew(self.entity, self.sequence, self.claimed.token))
+        self._command(RELEASE)
+        return self._queues.renew(self._claimed, Renew(self.entity, self.sequence, self._claimed.token))
 
 
 def _description(message: DeliveredMessage) -> str:
@@ -229,7 +229,7 @@ class Received(DeliveredMessage):
         self._task = asyncio.current_task()
         self._inside = True
         self._when_lost = self._on_lost
-        self._queues.renewals.start(self.claimed, self._on_lost)
+        self._queues.renewals.start(self._claimed, self._on_lost)
         return self
 
     def _on_lost(self, error: LockLost) -> None:
@@ -248,14 +248,14 @@ class Received(DeliveredMessage):
         # The cancellation came from us, not from the caller. It becomes LockLost, and `uncancel` takes it back:
         # otherwise an asyncio.timeout or TaskGroup outside would take it for its own.
         if self._lost is not None:
-            self._queues.renewals.stop(self.claimed)
+            self._queues.renewals.stop(self._claimed)
             if self._task is not None:
                 self._task.uncancel()
             self.settled = True
             raise self._lost from error
         if self.settled:
             return
-        self._queues.renewals.stop(self.claimed)
+        self._queues.renewals.stop(self._claimed)
         # From here on no renewal: settle while the rest of the lock lasts. If the process is killed now, the lock
         # expires and the message is redelivered (at-least-once).
         if error is None:
@@ -316,14 +316,14 @@ class SyncReceived(DeliveredMessage):
 
     def __enter__(self) -> "SyncReceived":
         self._inside = True
-        self._queues.renewals.start(self.claimed, None)
+        self._queues.renewals.start(self._claimed, None)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._inside = False
         if self.settled:
             return
-        self._queues.renewals.stop(self.claimed)
+        self._queues.renewals.stop(self._claimed)
         # A thread cannot be cancelled for a lost lock, so the loss is found here: complete() raises LockLost.
         if error is None:
             self.complete()
@@ -355,11 +355,11 @@ refuse(
 def complete_many(queues: Queues, messages: Iterable[DeliveredMessage]) -> Pending[None]:
     """Complete all messages in one batch; LockLost completes none."""
     given = list(messages)
-    commands: list[Command] = [message.command(COMPLETE) for message in given]
+    commands: list[Command] = [message._command(COMPLETE) for message in given]
     # All commands are built, and so checked, before the first message is marked.
     pending = queues.complete_many(commands, [message.message for message in given])
     for message in given:
-        message.mark_settled()
+        message._mark_settled()
     return pending if pending.is_decided else pending.tap(partial(_answered, given))
 
 

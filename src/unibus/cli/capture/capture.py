@@ -59,9 +59,11 @@ class CaptureOptions:
             show_default=DEFAULT_FOLDER,
         ),
     ] = None
-    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Seal a segment at this number of events.")] = 1_000_000
-    bytes: Annotated[str, typer.Option(metavar="SIZE", help="Seal a segment at about this size.")] = "128MB"
-    every: Annotated[str, typer.Option(metavar=METAVAR, help="Seal a segment after this time.")] = "2s"
+    rows: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Finish a file (a segment) at this number of events.")
+    ] = 1_000_000
+    bytes: Annotated[str, typer.Option(metavar="SIZE", help="Finish a segment at about this size.")] = "128MB"
+    every: Annotated[str, typer.Option(metavar=METAVAR, help="Finish a segment after this time.")] = "2s"
     once: Annotated[bool, typer.Option("--once", help="Capture all existing events, then end.")] = False
     keep: Annotated[str | None, typer.Option(metavar=METAVAR, help="Remove segments after this time; none: never.")] = (
         None
@@ -74,10 +76,13 @@ class CaptureOptions:
         list[str] | None,
         typer.Option(
             metavar="RULE",
-            help="PATTERN=drop, =hash, =fields:a.b,c or =headers:name. May be repeated; none: remove all rules.",
+            help="What to leave out of bodies and headers of the channels that match PATTERN: PATTERN=drop, =hash, "
+            "=fields:a.b,c or =headers:name. May be repeated; none: remove all rules.",
         ),
     ] = None
-    cursor: Annotated[str, typer.Option(metavar="NAME", help="The name of the cursor in the store.")] = "capture"
+    cursor: Annotated[
+        str, typer.Option(metavar="NAME", help="The name by which the store remembers how far it is.")
+    ] = "capture"
     status: Annotated[bool, typer.Option("--status", help="Show the status of a capture: `--status [URL] [DIR]`.")] = (
         False
     )

@@ -33,7 +33,7 @@ def entities(
         bool,
         typer.Option(
             "--dead-letters",
-            help="List dead-letter queues, too; their owners count their messages as dead in any case.",
+            help="List dead-letter queues as entities, too. Without it a queue counts its own as dead.",
         ),
     ] = False,
     url: Url = DEFAULT_STORE,

@@ -46,8 +46,8 @@ class SendOptions:
     priority: Annotated[int | None, typer.Option(metavar="N", help="0 to 255; lower is more urgent.")] = None
     session: Annotated[str | None, typer.Option(metavar="ID", help="The session of the message.")] = None
     dedup_key: Annotated[str | None, typer.Option(metavar="KEY", help="Store it only if the key is new.")] = None
-    delay: Annotated[str | None, typer.Option(metavar=METAVAR, help="Make it visible after this time.")] = None
-    ttl: Annotated[str | None, typer.Option(metavar=METAVAR, help="Let it expire after this time.")] = None
+    delay: Annotated[str | None, typer.Option(metavar=METAVAR, help="Deliver it after this time: 90s, 1h30m.")] = None
+    ttl: Annotated[str | None, typer.Option(metavar=METAVAR, help="Let it expire after this time: 90s, 7d.")] = None
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header. May be repeated.")] = None
     correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="The correlation id.")] = None
     durability: Annotated[

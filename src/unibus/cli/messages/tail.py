@@ -64,7 +64,7 @@ class TailOptions:
     since: Annotated[
         str | None,
         typer.Option(
-            metavar=f"{METAVAR}|SEQ", help="From this time on, since this long ago, or after this number of history."
+            metavar=f"{METAVAR}|SEQ", help="From this time on, since this long ago, or after the event with this seq."
         ),
     ] = None
     url: Url = DEFAULT_STORE

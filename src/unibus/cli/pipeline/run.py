@@ -72,7 +72,7 @@ class PipelineRunOptions:
 
 @with_options(PipelineRunOptions)
 def run(options: PipelineRunOptions) -> None:
-    """Bring the tables of the lake up to date with the history.
+    """Bring the lake up to date: the folder with the tables of history.
 
     To a pipe it writes one JSON line for each batch. Ctrl-C ends it after the current batch.
     """

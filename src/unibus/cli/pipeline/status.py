@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def status(as_json: Json = False, lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
-    """Show the lag of the lake for each domain, and its last batches. Times are in UTC.
+    """Show how far the tables are behind the history of each store, and the last batches. Times are in UTC.
 
     A source that cannot be read is listed with its error. To a pipe it writes one JSON line.
     """

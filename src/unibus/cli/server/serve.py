@@ -22,8 +22,7 @@ def serve(options: Any) -> None:
 
     A missing store is created. After Ctrl-C or SIGTERM it finishes the requests in flight and exits with code 0.
 
-    There is no option for worker processes: a store has one owner, which decides in memory and uses group commit. More
-    processes on one file would only wait for each other.
+    There is no option for worker processes: a store has one owner, and more processes would only wait for each other.
 
     Every option can also be a variable (--log-level is UNIBUS_LOG_LEVEL) or a line of a file: see `unibus init`.
     """
