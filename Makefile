@@ -32,6 +32,9 @@ QUICK := -q -m "not soak and not processes" -k "not Reopened"
 QUICK_ONE := tests/contract tests/cancellation $(addprefix tests/unit/,bus core codecs client config integrations \
 	testing)
 QUICK_TWO := tests/property $(addprefix tests/unit/,stores endpoints)
+# Over stores that answer late, as over a network: a sample here, and all tests of the bus in `make soak`.
+LATE := $(patsubst %,tests/unit/bus/test_%.py,dead_letters groups outbox queues received renewals sessions sync_bus \
+	transactions)
 EXCEPTIONS := tests/soak/test_exceptions.py
 # Other clients with the same requests as tests/integration/azure_admin, which the compiled package does get.
 CLIENTS := tests/integration/openapi tests/integration/test_javascript.py tests/integration/test_python_clients.py
@@ -83,6 +86,7 @@ test: $(READY) ## Everything: check, the whole suite on plain Python, the suite 
 	$(AGAIN) check; \
 	echo; echo "=== tests, run 1 of 3: plain Python; tidy has just run ==="; \
 	failed=0; $(PLAIN) -m pytest $(addprefix --ignore=,tests/tidy $(OUTSIDE)) || failed=1; \
+	TEST_STORE=late:1 $(PLAIN) -m pytest -q $(LATE) || failed=1; \
 	echo; echo "=== tests, run 2 of 3: plain Python with processes beside it: Spark, commands, crashes, documents ==="; \
 	wait $$second || failed=1; cat .build/outside.log; \
 	echo; echo "=== tests, run 3 of 3: compiled by mypyc, without what compiling cannot change ==="; \
@@ -122,6 +126,8 @@ soak: $(READY) ## Minutes of load on the compiled package: memory stays flat, no
 	@$(PLAIN) tools/prepare.py compiled
 	@$(COMPILED) tools/prepare.py expect compiled
 	env SECONDS=$(or $(SECONDS),60) $(COMPILED) -m pytest -m soak tests/soak --ignore=$(EXCEPTIONS)
+	@# The bus over stores that answer late.
+	TEST_STORE=late:2 $(PLAIN) -m pytest -q tests/unit/bus
 	@# Exceptions at every call: plain Python is traced, compiled code needs points at which a test can raise.
 	@$(PLAIN) tools/prepare.py faults
 	env SECONDS=$(or $(SECONDS),60) $(PLAIN) -m pytest -m soak -s $(EXCEPTIONS)

@@ -8,11 +8,13 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.unit.bus import probes
 from unibus.bus.api import runtime
 from unibus.clock import Clock, Timers
 from unibus.errors import BusError, StoreFailed
@@ -76,20 +78,41 @@ def _stores_keep_their_invariants(request: pytest.FixtureRequest) -> Iterator[No
 
 @pytest.fixture(autouse=True)
 def _stores_answer_late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With UNIBUS_TEST_STORE=late, or a seed after a colon, every store that a bus opens answers late."""
-    wanted, _, seed = os.environ.get("UNIBUS_TEST_STORE", "").partition(":")
+    """With TEST_STORE=late, or a seed after a colon, every store that a bus opens answers late."""
+    wanted, _, seed = os.environ.get("TEST_STORE", "").partition(":")
     if wanted != "late":
         return
     if request.node.get_closest_marker("immediate") is not None:
         pytest.skip("needs a store that answers at once")
 
+    opened: list[MisbehavingStore] = []
+
     def open_late(url: str, clock: Clock, timers: Timers) -> MisbehavingStore:
         store = MisbehavingStore(opening.open_store(url, clock, timers), late=int(seed or 0))
+        opened.append(store)
         if isinstance(clock, VirtualClock):
             clock.timers(store.is_idle)  # The clock waits for the answers before it moves.
         return store
 
     monkeypatch.setattr(runtime, "open_store", open_late)
+    # The same for clocks and timers that a test moves by hand.
+    for moves in (probes.HandClock, probes.HandTimers):
+        name = "advance" if moves is probes.HandClock else "fire"
+        monkeypatch.setattr(moves, name, _after_answers(getattr(moves, name), opened))
+
+
+def _after_answers(move: Callable[..., None], opened: list[MisbehavingStore]) -> Callable[..., None]:
+    def settle() -> None:
+        deadline_s = time.monotonic() + 5
+        while not all(store.is_idle() for store in opened) and time.monotonic() < deadline_s:
+            time.sleep(0.0002)
+
+    def moved(*given: object) -> None:
+        settle()
+        move(*given)
+        settle()
+
+    return moved
 
 
 @pytest.fixture

@@ -103,13 +103,10 @@ class Reopening:
     def entities(self) -> Pending[list[EntityInfo]]:
         return self._fresh().entities()
 
-    def was_processed(self, entity: str, key: str) -> bool:
-        return self._fresh().was_processed(entity, key)
-
     def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
         return self._fresh().subscribe_from(declare, after_sequence, since_ns)
 
-    def position(self, name: str) -> int:
+    def position(self, name: str) -> Pending[int]:
         return self._fresh().position(name)
 
     def list_messages(self, entity: str | None = None) -> list[StoredMessage]:

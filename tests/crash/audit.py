@@ -216,8 +216,8 @@ def _compare_state(found: dict[str, dict[int, Held]], story: Story, ledger: Ledg
 
 def _compare_positions(store: EmbeddedStore, story: Story, ledger: Ledger) -> None:
     for name, position in story.positions.items():
-        if store.position(name) != position:
-            ledger.findings.wrong.append(f"{name!r} is at {store.position(name)}, and by history at {position}")
+        if store.position(name).wait() != position:
+            ledger.findings.wrong.append(f"{name!r} is at {store.position(name).wait()}, and by history at {position}")
 
 
 def _compare_index(store: EmbeddedStore, ledger: Ledger) -> None:

@@ -348,7 +348,7 @@ class Worker:
         channel = self.chance.choice(("a", "b")) + DEAD
         letters = [entry for entry in self._waiting(channel) if entry.state == ACTIVE][: self.chance.randrange(1, 5)]
         name = f"mending {self._lane}"
-        position = self.store.position(name)
+        position = self.store.position(name).wait()
         op = self._op([("advanced", "", "", position_mark(name, position + 1))])
         commands: list[Command] = [Advance(name, position, position + 1)]
         stored: list[Place] = []

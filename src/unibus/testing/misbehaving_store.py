@@ -196,13 +196,9 @@ class MisbehavingStore:
         self._misdeeds.check()
         return self._read(self._store.entities)
 
-    def was_processed(self, entity: str, key: str) -> bool:
+    def position(self, name: str) -> Pending[int]:
         self._misdeeds.check()
-        return self._store.was_processed(entity, key)
-
-    def position(self, name: str) -> int:
-        self._misdeeds.check()
-        return self._store.position(name)
+        return self._read(lambda: self._store.position(name))
 
     def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
         self._misdeeds.check()

@@ -115,6 +115,7 @@ async def test_several_are_sent_together_or_none(broker: Broker) -> None:
     assert await broker.send_many("q", []) == []
 
 
+@pytest.mark.immediate
 async def test_nothing_is_created_by_being_named(broker: Broker) -> None:
     with pytest.raises(EntityNotFound):
         broker.message("q", 1, {})
@@ -316,6 +317,7 @@ def rule(name: str) -> AuthorizationRule:
     return AuthorizationRule.generated(name, [Right.SEND], name.encode().ljust(64, b"x"))
 
 
+@pytest.mark.immediate
 async def test_namespace_rules_are_kept_and_shown_nowhere_else(broker: Broker, bus: MessageBus) -> None:
     assert broker.namespace_rules() == ()
     await broker.set_namespace_rules([rule("one")])

@@ -80,8 +80,8 @@ def test_what_is_dead_lettered_meanwhile_is_left_for_the_next_run(rig: Rig, dlq:
     store = rig.bus._runtime.queues().store
 
     def fail_again(done: int, total: int) -> None:
-        for claimed in store.claim(ClaimRequest("a", 9)).value:
-            store.apply([Settle(DEAD_LETTER, claimed.entity, claimed.sequence, claimed.token)])
+        for claimed in store.claim(ClaimRequest("a", 9)).wait():
+            store.apply([Settle(DEAD_LETTER, claimed.entity, claimed.sequence, claimed.token)]).wait()
 
     result = rig.do(lambda: manager.retry_all(batch_size=2, progress=fail_again))
     assert result.retried == 4

@@ -285,6 +285,7 @@ def test_several_are_published_all_or_none(channel_rig: Rig) -> None:
     assert heard(channel_rig, "g") == [0, 1, 2]
 
 
+@pytest.mark.immediate
 def test_publish_from_sync_on_and_off_the_loop(saved_rig: Rig) -> None:
     saved_rig.publish_from_sync("c", "on")  # On the loop of the async face.
     saved_rig.bus.publish_from_sync("c", "off")

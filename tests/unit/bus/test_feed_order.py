@@ -126,6 +126,7 @@ def test_urgent_messages_that_handlers_publish_come_next(channel_rig: Rig) -> No
     assert bodies == expected
 
 
+@pytest.mark.immediate
 @pytest.mark.parametrize("is_async", [False, True], ids=["pool", "loop"])
 def test_a_retry_without_delay_comes_before_the_others(channel_rig: Rig, is_async: bool) -> None:
     seen: list[tuple[object, int]] = []

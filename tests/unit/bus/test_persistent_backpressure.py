@@ -452,6 +452,7 @@ def test_what_is_not_written_is_not_heard(tmp_path: Path, dispatch: str) -> None
     bus.close(0.2)
 
 
+@pytest.mark.immediate
 def test_listeners_hear_in_the_order_of_the_store(store_path: Path | None) -> None:
     rig = Rig(SyncMessageBus, store_path)
     rig.create_channel("c", persistent=True, max_queue_size=0)
@@ -515,6 +516,7 @@ async def test_nobody_has_to_await_a_publish_for_it_to_be_heard(queue_bus: Messa
     assert live.bodies == [0, 1, 2]
 
 
+@pytest.mark.immediate
 def test_a_publisher_in_line_waits_through_a_full_disk(file_rig: Rig) -> None:
     """Free places on the channel are of no use while the disk is full; the publisher is not rejected for that."""
     full(file_rig, drop_policy="block")
@@ -550,6 +552,7 @@ def test_new_settings_refuse_a_publisher_that_they_leave_no_place(rig: Rig, sett
     assert in_line(rig) == 0
 
 
+@pytest.mark.immediate
 def test_a_new_bound_holds_at_once_though_publishers_wait(rig: Rig) -> None:
     full(rig, 6, drop_policy="block")
     for _ in range(3):

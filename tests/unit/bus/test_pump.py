@@ -789,6 +789,7 @@ def test_a_consumer_that_joins_while_the_last_one_leaves_is_served(
     assert got.wait(1) == [1]
 
 
+@pytest.mark.immediate
 @PLAIN
 def test_a_consumer_that_joins_while_a_late_claim_is_released_is_served(
     pump_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
@@ -819,6 +820,7 @@ def test_a_consumer_that_joins_while_a_late_claim_is_released_is_served(
     assert pump_bus.drain(GUARD_S)
 
 
+@pytest.mark.immediate
 @PLAIN
 def test_a_group_is_not_drained_while_its_messages_go_back_to_the_store(
     pump_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch

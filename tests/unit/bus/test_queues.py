@@ -313,6 +313,7 @@ def test_settings_and_names_are_checked(rig: Rig) -> None:
     assert rig.entities() == []
 
 
+@pytest.mark.immediate
 @pytest.mark.parametrize("face", [MessageBus, SyncMessageBus])
 async def test_a_strict_bus_makes_no_queue(face: type) -> None:
     bus = face(strict=True)

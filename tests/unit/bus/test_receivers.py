@@ -309,6 +309,7 @@ async def test_a_time_out_of_the_callers_own_is_a_cancelling_too(queue_bus: Mess
     assert message.delivery_count == 1
 
 
+@pytest.mark.immediate
 async def test_a_cancelled_receive_deferred_leaves_them_deferred(queue_bus: MessageBus) -> None:
     for steps in range(STEPS // 2):
         await queue_bus.send("q", 1)
@@ -323,6 +324,7 @@ async def test_a_cancelled_receive_deferred_leaves_them_deferred(queue_bus: Mess
         await queue_bus.complete_many(found)
 
 
+@pytest.mark.immediate
 @pytest.mark.parametrize("name", ["s", None], ids=["named", "next"])
 async def test_a_cancelled_accept_leaves_the_session_free(queue_bus: MessageBus, name: str | None) -> None:
     await queue_bus.create_queue("q", requires_session=True)

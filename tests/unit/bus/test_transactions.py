@@ -416,6 +416,7 @@ async def test_a_transaction_that_is_cancelled_is_rolled_back(queue_bus: Message
     assert await queue_bus.entities() == []
 
 
+@pytest.mark.immediate
 async def test_cancelled_while_committing_it_is_whole_or_not_at_all(queue_bus: MessageBus) -> None:
     for steps in range(8):
 
@@ -433,6 +434,7 @@ async def test_cancelled_while_committing_it_is_whole_or_not_at_all(queue_bus: M
         assert taken[0] == taken[1]
 
 
+@pytest.mark.immediate
 async def test_cancelled_while_committing_what_depends_on_it_follows(tmp_path: Path) -> None:
     stored = 0
     async with MessageBus(f"sqlite:///{tmp_path}/bus.db") as bus:

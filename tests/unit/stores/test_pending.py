@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
-from unibus.stores.seam.pending import CommitResult, Pending, resolved
+from unibus.stores.seam.pending import CommitResult, Pending, resolved, undecided
 
 GUARD_S = 10.0
 
@@ -357,3 +358,51 @@ def test_a_task_that_ends_a_second_loop_does_not_strand_the_others() -> None:
     finally:
         main.close()
         other.close()
+
+
+# Answers from elsewhere
+
+
+def test_an_undecided_pending_gets_its_value_with_the_answer() -> None:
+    pending: Pending[list[int]] = undecided()
+    seen: list[str] = []
+    tapped = pending.tap(lambda decided: seen.append(f"tap {decided.value}")).map(len)
+    pending.on_decided(lambda decided: seen.append(f"decided {decided.value}"))
+    assert (pending.is_decided, tapped.done, seen) == (False, False, [])
+    pending.resolve([1, 2])
+    assert tapped.wait(1) == 2
+    assert seen == ["tap [1, 2]", "decided [1, 2]"]
+    assert pending.recover(_fail).tap(lambda _: seen.append("again")).wait(1) == [1, 2]
+    assert seen[-1] == "again"
+
+
+def test_a_view_that_was_given_before_can_be_replaced_after_a_tap() -> None:
+    pending: Pending[list[int]] = undecided()
+    tapped = pending.map(len).tap(lambda _: None)
+    pending.resolve([1, 2])
+    assert tapped.wait(1) == 2
+    assert tapped.map(str).wait(1) == "[1, 2]"
+
+
+def test_a_late_refusal_is_recovered_or_replaced() -> None:
+    refused: Pending[int] = undecided()
+    recovered = refused.recover(lambda error: resolved(len(str(error))))
+    replaced = refused.recover(_fail)
+    refused.reject(lambda: KeyError("no"))
+    assert recovered.wait(1) == len("'no'")
+    with pytest.raises(LookupError, match="another"):
+        replaced.wait(1)
+    with pytest.raises(KeyError):
+        refused.wait(1)
+
+
+def test_what_is_decided_at_once_is_recovered_by_no_one_and_tapped_at_once() -> None:
+    seen: list[int] = []
+    known = resolved(3)
+    assert known.recover(_fail) is known
+    assert known.tap(lambda decided: seen.append(decided.value)) is known
+    assert seen == [3]
+
+
+def _fail(error: BaseException) -> Pending[Any]:
+    raise LookupError("another") from error

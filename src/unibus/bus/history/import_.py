@@ -178,7 +178,7 @@ class StoreTarget:
         self._store = store
 
     def position(self, name: str) -> int:
-        return self._store.position(name)
+        return self._store.position(name).wait()
 
     def declare(self, lines: list[EntityLine]) -> None:
         declare_all(self._store, lines)

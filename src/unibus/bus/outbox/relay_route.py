@@ -103,7 +103,7 @@ class StoreRelay:
         self._store = store
 
     def position(self, name: str) -> int:
-        return self._store.position(name)
+        return self._store.position(name).wait()
 
     def advance(self, name: str, before: int, to: int, row: OutboxRow | None) -> Pending[list[object]]:
         sends = [] if row is None else unpacked(row)

@@ -147,7 +147,7 @@ class OutboxTransaction(Transaction):
             return
 
     def _position(self, source: str) -> int:
-        return self.store.position(position_name(source))
+        return self.store.position(position_name(source)).wait()
 
     def _mark(self, durability: str) -> None:
         for result in self._results:

@@ -28,9 +28,10 @@ from collections.abc import Callable
 from functools import partial
 
 from unibus.bus.error_texts import error_text, failure_text
-from unibus.bus.execution.failure_log import command_for_channel, command_for_store
 from unibus.bus.execution.outcomes import UNANSWERED, BusDeliveryOutcomes, failed_delivery
+from unibus.bus.persistent.dead_letter_place import find_dead_letter
 from unibus.bus.persistent.delivery_order import AHEAD, DeliveryOrder
+from unibus.bus.persistent.processed_ids import ProcessedIds
 from unibus.bus.persistent.store_watch import StoreWatch
 from unibus.bus.pubsub.delivery import wants_reply
 from unibus.bus.pubsub.group import Consumer, Group, wake_all
@@ -46,18 +47,16 @@ from unibus.core.flow.deadletter import (
     Verdict,
     after_failure,
     encodable,
-    sub_queue,
 )
 from unibus.core.flow.expiry import is_expired
 from unibus.core.flow.metrics import ChannelMetrics
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
 from unibus.core.lifecycle.envelope import message_of, overrides_of
-from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError, LockLost, PayloadMismatch, StoreFailed
 from unibus.safe_log import SafeLogger, type_name
 from unibus.stores.seam.pending import Pending
-from unibus.stores.seam.store import ClaimRequest, Store
+from unibus.stores.seam.store import ClaimRequest
 
 log = SafeLogger("unibus")
 
@@ -89,6 +88,7 @@ class SubscriptionPump:
         self._again = False  # `pull` was called while a claim was open: claim again after it.
         self._more = False  # A claim may bring messages: the group is not idle.
         self._releasing = 0  # Threads that are releasing messages, which are neither held here nor ready in the store.
+        self._processed = ProcessedIds()
         self._settling = 0  # Settlements that the store has not decided yet.
         self._retrying: dict[bytes, int] = {}  # Lock token of a message that waits for its retry -> number in retries.
         self.stopped = False
@@ -119,7 +119,9 @@ class SubscriptionPump:
         try:
             # Watch before the claim: a message that arrives between the two would otherwise wake no pump.
             self._watch.start()
-            pending = self._queues.store.claim(ClaimRequest(self.entity, count, True, self.group.name))
+            pending = self._queues.store.claim(
+                ClaimRequest(self.entity, count, True, self.group.name, asks_processed=self.idempotent)
+            )
             pending.on_decided(partial(_claim_decided, self))
             pending.on_done(self._arrived)
         except BusError as error:
@@ -147,6 +149,7 @@ class SubscriptionPump:
             self._pulling = False
             self._more = bool(claimed) or self._again
             self._held.update(zip(messages, claimed, strict=True))
+            self._processed.claim_arrived(self._held.values())
             self._order.end_claim(messages)
             self._mark_busy()
             again = self._again
@@ -330,6 +333,8 @@ class SubscriptionPump:
         # redelivery is recognised exactly if the handler's effect was acknowledged.
         if self.idempotent:
             command.processed_key = claimed.who.message_id
+            with self._lock:
+                self._processed.add(claimed.who.message_id)
         self._settle(claimed, message, command)
         return UNANSWERED if result is None and wants_reply(message) and not self.is_alone() else result
 
@@ -337,7 +342,10 @@ class SubscriptionPump:
         """Whether the message needs no handler: it is late, filtered out, or was processed before (idempotent)."""
         if self._is_late(claimed, message):
             return True
-        known = self.idempotent and self._queues.store.was_processed(self.entity, claimed.who.message_id)
+        known = False
+        if self.idempotent:
+            with self._lock:
+                known = claimed.was_processed or self._processed.has(claimed.who.message_id)
         if not known and _is_accepted(self.group, self.entity, message):
             return False
         self._settle(claimed, message, _command(COMPLETE, claimed))
@@ -373,7 +381,7 @@ class SubscriptionPump:
             trace = failure_text(error)[-TRACEBACK_CHARS_MAX:]
             command.overlay = overrides_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
             self._settle(claimed, message, command)
-            place, shown_by = _find_dead_letter(self._queues.store, self.entity, message)
+            place, shown_by = find_dead_letter(self._queues.store, self.entity, message)
             self._outcomes.failures.dead_lettered(failed_delivery(inner, message, error), reason, place, shown_by)
 
     def _abandon(self, claimed: Claimed, message: Message, delay_ns: int) -> None:
@@ -413,12 +421,12 @@ class SubscriptionPump:
                 with self._lock:
                     self._settling += 1
                     self._mark_busy()
-                pending.on_done(partial(_answered, self, claimed, message, then))
+                pending.on_done(partial(_answered, self, claimed, message, command, then))
                 return
             pending.on_done(_ignore)
         except BusError as refused:
             error = refused
-        _settled(self, claimed, message, error, then)
+        _settled(self, claimed, message, command, error, then)
 
     def _dropped(self, claimed: Claimed, message: Message) -> None:
         """The message is settled, or its lock is lost: then the store redelivers it, here or to another receiver."""
@@ -459,11 +467,12 @@ def _answered(
     pump: SubscriptionPump,
     claimed: Claimed,
     message: Message,
+    command: Settle,
     then: Callable[[], None] | None,
     pending: Pending[list[object]],
 ) -> None:
     """A store that decides elsewhere has settled the message, or refused to."""
-    _settled(pump, claimed, message, pending.error, then)
+    _settled(pump, claimed, message, command, pending.error, then)
     with pump._lock:
         pump._settling -= 1
         pump._mark_busy()
@@ -474,9 +483,17 @@ def _settled(
     pump: SubscriptionPump,
     claimed: Claimed,
     message: Message,
+    command: Settle,
     error: BaseException | None,
     then: Callable[[], None] | None,
 ) -> None:
+    if command.processed_key:
+        with pump._lock:
+            # Added again: a claim that is open now may not show it. A refused completion has processed nothing.
+            if error is None:
+                pump._processed.add(command.processed_key)
+            else:
+                pump._processed.discard(command.processed_key)
     if isinstance(error, LockLost):
         pump._lost.setdefault(claimed.token, error)
     elif isinstance(error, StoreFailed):
@@ -493,20 +510,6 @@ def _settled(
 
 def _command(verb: int, claimed: Claimed) -> Settle:
     return Settle(verb, claimed.entity, claimed.sequence, claimed.token)
-
-
-def _find_dead_letter(store: Store, entity: str, message: Message) -> "tuple[str, str]":
-    """The queue that a message is dead-lettered in, and the command that shows it there."""
-    found = store.catalog.find(entity)
-    forwarded = "" if found is None else found.settings.forward_dead_letters_to
-    target = store.catalog.find(forwarded) if forwarded else None
-    if target is None or target.kind != QUEUE:
-        forwarded = ""  # A topic takes it only while a group listens there; until then it stays in its own queue.
-    if not store.url.startswith("memory:"):
-        command = command_for_store(store.url, message.id)
-    else:
-        command = f"bus.peek({forwarded!r})" if forwarded else command_for_channel(message.channel)
-    return forwarded or sub_queue(entity), command
 
 
 def _is_accepted(group: Group, entity: str, message: Message) -> bool:

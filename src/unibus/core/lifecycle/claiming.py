@@ -123,6 +123,14 @@ class Claimed:
         self.token = token
         self.until_ns: i64 = until_ns  # 0: no lock; the message is removed by this delivery.
         self.delivery_count: i64 = delivery_count
+        # Whether a consumer of the entity has committed the effect of this message id; only if the claim asked for it.
+        self.was_processed = False
+
+
+def show_processed(entity: Entity, claimed: list[Claimed], now_ns: i64) -> None:
+    """Set `was_processed` of each message."""
+    for each in claimed:
+        each.was_processed = entity.was_processed(each.who.message_id, now_ns)
 
 
 def claim(

@@ -122,7 +122,7 @@ def publish(
         return False
     with open_bus(url) as bus:
         with bus.transaction() as nothing:
-            stands, owner = nothing.store.position(effect.position), nothing.store.position(effect.owned)
+            stands, owner = nothing.store.position(effect.position).wait(), nothing.store.position(effect.owned).wait()
         if effect.checkpoint:
             effect.check_owner(owner)
         done = effect.done(stands)

@@ -29,19 +29,20 @@ from unibus.clock import Clock, Timers
 from unibus.core.lifecycle import batch
 from unibus.core.lifecycle.admission import target_of
 from unibus.core.lifecycle.backfill import Backfill
-from unibus.core.lifecycle.claiming import Claimed, claim, claim_deferred, deferred_entries, limit_durations, run_due
+from unibus.core.lifecycle.claiming import Claimed, limit_durations, run_due
 from unibus.core.lifecycle.commands import Command, Declare, SendResult
 from unibus.core.lifecycle.declaring import drop_idle
 from unibus.core.lifecycle.sending import entries_of, page_of, queue_of, receiving_from
 from unibus.core.lifecycle.sessions import accept, held_session
 from unibus.core.lifecycle.state.deadlines import NEVER
-from unibus.core.lifecycle.state.entity import Session, StoredMessage
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.core.lifecycle.state.states import GONE
 from unibus.errors import BusClosed, StoreFailed
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.safe_log import SafeLogger
 from unibus.stores.engine.checking import checked
+from unibus.stores.engine.claims import claim_as_asked
 from unibus.stores.engine.closing_steps import ClosingSteps, under
 from unibus.stores.engine.committer import Committer, as_failure, described
 from unibus.stores.engine.history import EmbeddedHistory
@@ -165,7 +166,7 @@ class EmbeddedStore:
     def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         with self._lock:
             try:
-                claimed = _claimed(self._state, self._tokens, request, self._begin())
+                claimed = claim_as_asked(self._state, self._tokens, request, self._begin())
                 # A lock needs no sync: if a power cut undoes it, the message is redelivered, as after any crash. A
                 # message that is removed on delivery must not be redelivered, so that is synced.
                 pending = self._write(claimed, not request.lock and self._syncs, _absent(claimed))
@@ -374,14 +375,10 @@ class EmbeddedStore:
             found = [info_of(entity) for entity in self._state.visible()]
         return resolved(sorted(found, key=lambda info: info.name))
 
-    def was_processed(self, entity: str, key: str) -> bool:
-        with self._lock:
-            return target_of(self._state, entity).was_processed(key, self._begin())
-
-    def position(self, name: str) -> int:
+    def position(self, name: str) -> Pending[int]:
         with self._lock:
             self._begin()
-            return self._state.positions.get(name, 0)
+            return resolved(self._state.positions.get(name, 0))
 
     def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
         with self._lock:
@@ -487,21 +484,6 @@ def _empty_state(journal: Journal, memory_budget: int, most: dict[int, int] | No
     state.new_id = uuid4
     state.most.update(most or {})
     return state
-
-
-def _claimed(state: StoreState, tokens: Tokens, request: ClaimRequest, now_ns: i64) -> list[Claimed]:
-    """Deliver what was asked for: deferred messages by their sequences, or the next ones."""
-    entity = receiving_from(state, request.entity, now_ns)
-    session: Session | None = None
-    if request.session is not None:
-        session = held_session(state, request.entity, request.session[0], request.session[1], now_ns)
-    if request.sequences:
-        entries = deferred_entries(entity, session, list(request.sequences), request.bytes_max)
-        return claim_deferred(state, entries, [tokens.draw() for _ in entries], request.lock, request.consumer, now_ns)
-    # Tokens are drawn before the decision, so that the rules in core need no randomness. Unused ones are thrown away: a
-    # token is valid only once it is in a Delivered change.
-    drawn = [tokens.draw() for _ in range(min(request.count, max(1, entity.active)))]
-    return claim(state, entity, session, drawn, request.lock, request.consumer, now_ns, request.bytes_max)
 
 
 def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:

@@ -435,6 +435,8 @@ class _Recovery:
         seen: Callable[[Pending[object]], None] | None,
     ) -> None:
         self.result: Pending[object] = undecided()
+        self.result._view = first._view
+        self._given = first
         self._call = call
         self._seen = seen
         first.on_done(self._first)
@@ -458,11 +460,15 @@ class _Recovery:
 
     def _pass_on(self, given: Pending[object]) -> None:
         try:
-            value = given.result()
-        except BaseException as error:
-            self.result.reject(repeated(error))
-        else:
+            # The view of the first is that of the result, so that a later `map` replaces it as in any other Pending.
+            value = given.value if given is self._given else given.result()
+            error = given.error
+        except BaseException as raised:
+            error = raised
+        if error is None:
             self.result.resolve(value)
+        else:
+            self.result.reject(repeated(error))
 
 
 def _raise(error: BaseException) -> Pending[object]:

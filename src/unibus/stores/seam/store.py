@@ -8,6 +8,18 @@ There are two kinds of store. An *embedded* store runs the rules of core/lifecyc
 *shared* store (many processes) runs them in its own engine. A transaction is a batch that the bus has collected:
 `apply` takes it as a whole. Every changing method returns a Pending, so one store serves programs with and without an
 event loop.
+
+The contract of time, which holds for a store in this process and for one behind a network:
+
+- A Pending has its value only when it is done. One that is decided earlier says so (`Pending.is_decided`); a caller
+  that needs the value uses `on_decided`, `tap` or `recover`, and never `value` of a Pending that is not decided.
+- A refusal is an error after which nothing has changed. It is raised at once, or it arrives with the answer.
+- Calls of one caller (a task, or a thread outside of tasks) are decided in the order in which they were made. Calls of
+  different callers are decided in any order, and answered in any order.
+- Callbacks of a Pending run in the thread that brings the answers: they do not wait for another answer.
+- A caller that is cancelled does not cancel its call. What the call has claimed or accepted is released with the
+  answer, without counting a delivery.
+- `watch`, `now_ns` and the lookups of the catalog that return no Pending answer without waiting.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +47,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
     `session` is the id and the token of an accepted session. `sequences` asks for these deferred messages instead of
     the next ones. The message that reaches `bytes_max` ends a batch of next ones; several deferred ones that are larger
-    together raise MessageTooLarge. 0 is no limit.
+    together raise MessageTooLarge. 0 is no limit. `asks_processed` sets `Claimed.was_processed` of each next message:
+    whether a consumer of the entity has committed the effect of its id (idempotent processing).
     """
 
     entity: str
@@ -45,6 +58,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     session: tuple[str, bytes] | None = None
     sequences: tuple[int, ...] = ()
     bytes_max: int = 0
+    asks_processed: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ class StoreHealth:
 
 
 class Store(Protocol):
-    """A method raises at once if the call is invalid; then nothing was changed.
+    """A call that is invalid is refused, at once or with the answer; then nothing was changed.
 
     StoreFailed, at once or from the Pending, means that the outcome is unknown and that the store has stopped.
     """
@@ -137,9 +151,6 @@ class Store(Protocol):
     def entities(self) -> Pending[list[EntityInfo]]:
         """All entities except the namespace."""
 
-    def was_processed(self, entity: str, key: str) -> bool:
-        """Whether a consumer of the entity has committed the effect of this key (idempotent processing)."""
-
     def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
         """Create a subscription that starts in the past, with copies of its topic's messages that history still has.
 
@@ -147,7 +158,7 @@ class Store(Protocol):
         subscription gets none.
         """
 
-    def position(self, name: str) -> int:
+    def position(self, name: str) -> Pending[int]:
         """The position that the command Advance has stored under this name; 0 for a new one."""
 
     def list_messages(self, entity: str | None = None) -> list[StoredMessage]:

@@ -163,19 +163,19 @@ class PositionContract(Contract):
 
     def test_a_batch_is_taken_once(self, rig: Rig) -> None:
         rig.queue("q")
-        assert rig.store.position("relay") == 0
+        assert rig.store.position("relay").wait() == 0
         rig.run(sending("q", 1), Advance("relay", 0, 5))
         with pytest.raises(PositionMoved):
             rig.run(sending("q", 1), Advance("relay", 0, 5))
-        assert (rig.drain("q"), rig.store.position("relay")) == ([1], 5)
+        assert (rig.drain("q"), rig.store.position("relay").wait()) == ([1], 5)
 
     def test_positions_have_names_and_do_not_go_back(self, rig: Rig) -> None:
         rig.run(Advance("a", 0, 5), Advance("b", 0, 7))
-        assert (rig.store.position("a"), rig.store.position("b")) == (5, 7)
+        assert (rig.store.position("a").wait(), rig.store.position("b").wait()) == (5, 7)
         for batch in ([Advance("a", 5, 4)], [Advance("a", 5, 6), Advance("a", 6, 7)]):
             with pytest.raises(UsageError):
                 rig.run(*batch)
-        assert rig.store.position("a") == 5
+        assert rig.store.position("a").wait() == 5
 
 
 class FormerContract(Contract):

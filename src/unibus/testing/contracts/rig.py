@@ -104,6 +104,12 @@ class Rig(RigEntities):
     def deferred(self, entity: str, *sequences: int) -> list[Claimed]:
         return self.store.claim(ClaimRequest(entity, sequences=sequences)).wait(ANSWER_S)
 
+    def was_processed(self, entity: str, key: str) -> bool:
+        """Whether a message with this id, sent now, is known as processed. The entity has no other ready messages."""
+        self.send(entity, message_id=key)
+        [claimed] = self.store.claim(ClaimRequest(entity, lock=False, asks_processed=True)).wait(ANSWER_S)
+        return bool(claimed.was_processed)
+
     def drain(self, entity: str) -> list[object]:
         """Receive and remove all active messages; returns their bodies in order."""
         return bodies(self.claim(entity, 1_000, lock=False))

@@ -78,7 +78,7 @@ def snapshot(store: EmbeddedStore) -> None:
     number = 0
     while store.health().snapshot_seq == begun:
         number += 1
-        run(store, Advance("pieces", store.position("pieces"), store.position("pieces") + 1))
+        run(store, Advance("pieces", store.position("pieces").wait(), store.position("pieces").wait() + 1))
         assert number < 100
     store._snapshot.every = 1_000_000
 
@@ -178,7 +178,7 @@ def test_all_of_it_comes_back(full: EmbeddedStore, folder: Path) -> None:
     store = opened(folder)
     assert {name: bodies(store, name) for name in before} == before
     assert store.entities().wait(10) == infos
-    assert store.position("relay") == 7
+    assert store.position("relay").wait() == 7
     (again,) = run(store, send("prices", 3.5, dedup_key="k"))
     assert again.duplicate  # type: ignore[attr-defined]
     store.close()

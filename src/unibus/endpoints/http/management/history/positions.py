@@ -20,7 +20,7 @@ _relaying: Final = msgspec.json.Decoder(RelayRequest).decode
 
 
 async def read_position(service: Service, request: Request) -> Response:
-    return json_response(PositionRecord(service.broker.store.position(required(request, "name"))))
+    return json_response(PositionRecord(await service.broker.store.position(required(request, "name"))))
 
 
 async def import_lines(service: Service, request: Request) -> Response:

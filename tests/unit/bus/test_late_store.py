@@ -1,0 +1,189 @@
+"""The bus on a store whose answers come late: nothing may be read, believed or decided before the answer is there."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.bus.probes import GUARD_S, Collector, Gate
+from unibus.bus.api.broker import Broker
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.lifecycle.commands import COMPLETE, Settle
+from unibus.errors import LockLost, SessionLocked
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
+from unibus.testing.misbehaving_store import MisbehavingStore
+
+
+@pytest.fixture(params=range(3))
+def late(request: pytest.FixtureRequest, virtual_clock: VirtualClock) -> Iterator[MisbehavingStore]:
+    timers = virtual_clock.timers(lambda: True)
+    store = MisbehavingStore(EmbeddedStore(MemoryJournal(), virtual_clock, timers), late=request.param)
+    virtual_clock.timers(store.is_idle)
+    yield store
+    store.close()
+    timers.stop()
+
+
+@pytest.fixture
+def bus(late: MisbehavingStore, virtual_clock: VirtualClock) -> Iterator[SyncMessageBus]:
+    with SyncMessageBus(late, clock=virtual_clock) as opened:
+        yield opened
+
+
+class Hold:
+    """Keeps every answer back until it is released: the thread that brings the answers waits in a callback."""
+
+    def __init__(self, store: MisbehavingStore) -> None:
+        self._gate = threading.Event()
+        entered = threading.Event()
+
+        def wait(_: object) -> None:
+            entered.set()
+            self._gate.wait(GUARD_S)
+
+        store.entities().on_done(wait)
+        assert entered.wait(GUARD_S)
+
+    def release(self) -> None:
+        self._gate.set()
+
+
+def test_a_lock_is_renewed_by_hand_and_by_itself(bus: SyncMessageBus, virtual_clock: VirtualClock) -> None:
+    bus.create_queue("q", lock_duration=10)
+    bus.send("q", 1)
+    (message,) = bus.receive_batch("q", 1)
+    virtual_clock.advance(5)
+    before = message.locked_until
+    message.renew_lock()
+    assert message.locked_until is not None
+    assert before is not None
+    assert (message.locked_until - before).total_seconds() == 5
+    with message:
+        virtual_clock.advance(60)
+    assert bus.receive_batch("q", 1, timeout=0) == []
+
+
+def test_a_lost_lock_is_reported_and_the_message_is_not_settled(
+    bus: SyncMessageBus, virtual_clock: VirtualClock
+) -> None:
+    bus.create_queue("q", lock_duration=10)
+    bus.send("q", 1)
+    (message,) = bus.receive_batch("q", 1)
+    virtual_clock.advance(11)
+    with pytest.raises(LockLost):
+        message.complete()
+    assert not message.settled
+
+
+def test_a_missing_queue_is_made_by_the_first_receive(bus: SyncMessageBus) -> None:
+    assert bus.receive_batch("new", 1, timeout=0) == []
+    assert [info.name for info in bus.entities()] == ["new"]
+
+
+def test_a_held_session_is_waited_for(bus: SyncMessageBus) -> None:
+    bus.create_queue("q", requires_session=True)
+    bus.send("q", 1, session_id="s")
+    with pytest.raises(SessionLocked), bus.accept_session("q", "s", timeout=0):
+        bus.accept_session("q", "s", timeout=0)
+    first = bus.accept_session("q", "s")
+    got: list[str] = []
+    waiting = threading.Thread(target=lambda: got.append(bus.accept_session("q", "s", timeout=GUARD_S).id))
+    waiting.start()
+    first.close()
+    waiting.join(GUARD_S)
+    assert got == ["s"]
+
+
+def test_a_transaction_that_is_refused_late_leaves_its_messages_unsettled(
+    bus: SyncMessageBus, late: MisbehavingStore
+) -> None:
+    bus.create_queue("q")
+    bus.send("q", 1)
+    (message,) = bus.receive_batch("q", 1)
+    claimed = message._claimed
+    late.apply([Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token)]).wait(GUARD_S)
+    transaction = bus.transaction()
+
+    def settle_and_send() -> None:
+        with transaction:
+            message.complete()
+            bus.send("other", 1)
+
+    with pytest.raises(LockLost):
+        settle_and_send()
+    assert (transaction.state, message.settled) == ("failed", False)
+
+
+def test_a_publish_knows_its_sequence(bus: SyncMessageBus) -> None:
+    bus.create_channel("c", persistent=True)
+    bus.create_subscription("c", "g")
+    assert [bus.publish("c", body).sequence for body in range(3)] == [1, 2, 3]
+
+
+def test_drain_waits_until_the_settlements_are_decided(bus: SyncMessageBus) -> None:
+    bus.create_channel("c", persistent=True)
+    heard = Collector()
+    bus.subscribe("c", heard, group="g")
+    bus.publish_many("c", list(range(20)))
+    assert bus.drain(GUARD_S)
+    (group,) = [info for info in bus.entities() if info.kind == "subscription"]
+    assert (len(heard.messages), group.active, group.locked) == (20, 0, 0)
+
+
+def test_an_idempotent_group_handles_messages_of_one_id_once(bus: SyncMessageBus) -> None:
+    bus.create_channel("c", persistent=True)
+    heard = Collector()
+    bus.create_subscription("c", "g")
+    message = bus.publish("c", "x")
+    for _ in range(3):
+        bus.publish(message.fresh())
+    bus.subscribe("c", heard, group="g", idempotent=True)
+    assert bus.drain(GUARD_S)
+    assert heard.bodies == ["x"]
+
+
+def test_a_refused_completion_does_not_count_as_processed(
+    bus: SyncMessageBus, late: MisbehavingStore, virtual_clock: VirtualClock
+) -> None:
+    bus.create_channel("c", persistent=True)
+    gate = Gate()
+    bus.subscribe("c", gate, group="g", idempotent=True)
+    bus.publish("c", 1)
+    gate.wait_entered()
+    late.refuse_at(1, "apply", LockLost("gone"))
+    gate.open()
+    virtual_clock.advance(120)
+    assert bus.drain(GUARD_S)
+    assert len(gate.messages) == 2
+
+
+async def test_a_cancelled_receive_releases_what_it_gets(late: MisbehavingStore, virtual_clock: VirtualClock) -> None:
+    async with MessageBus(late, clock=virtual_clock) as bus:
+        await bus.create_queue("q")
+        await bus.create_queue("s", requires_session=True)
+        await bus.send("q", 1)
+        await bus.send("s", 1, session_id="a")
+        broker = Broker(bus)
+        for call in (
+            lambda: bus.receive_batch("q", 1),
+            lambda: broker.receive("q", timeout_s=None),
+            lambda: bus.accept_session("s", "a"),
+            lambda: broker.accept_session("s", "a", timeout_s=None),
+        ):
+            hold = await asyncio.to_thread(Hold, late)
+            calls = sum(late.calls.values())
+            task = asyncio.ensure_future(call())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert sum(late.calls.values()) == calls + 1  # It is asked, and cannot be answered.
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            hold.release()
+            await virtual_clock.advance_async(0)  # Waits for the answers.
+        (message,) = await bus.receive_batch("q", 1, timeout=0)
+        assert message.delivery_count == 1
+        assert (await bus.accept_session("s", "a", timeout=0)).id == "a"
