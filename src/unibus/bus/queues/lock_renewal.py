@@ -107,6 +107,7 @@ class Renewals:
             self._timers.after(delay_ns, self._tick)
 
     def _tick(self) -> None:
+        # One `now` for all: a lock that becomes due while this runs is found by the next timer.
         now_ns = self._now_ns()
         with self._lock:
             if self._tick_at_ns is None or now_ns < self._tick_at_ns:
@@ -168,6 +169,7 @@ class Renewals:
             # The store has stopped: no lock can be renewed, and none of these messages can be settled. Cancel the work
             # now.
             self._lost(due, LockLost(f"the lock could not be renewed: {error.what}", error.hint))
+        # Ends: each call of `_renew` has one lock, and its refusal is decided below.
         elif len(due) > 1:
             for each in due:
                 self._renew([each])

@@ -99,6 +99,7 @@ def _claim_missing(queues: Queues, request: ClaimRequest, error: BaseException) 
 
 def make_missing(queues: Queues, entity: str, missing: EntityNotFound) -> None:
     """Create the queue, or raise. The hint of the store's error is kept if it names what was probably meant."""
+    # A name with a slash is the path of a subscription or of a dead-letter queue: those are never created by a receive.
     if queues.strict or "/" in entity:
         hint = "create it first: create_queue or create_subscription" if missing.hint == CREATE else missing.hint
         raise EntityNotFound(f"queue or subscription {entity!r} does not exist", hint)
@@ -217,6 +218,7 @@ def _undo(queues: Queues, pending: Pending[T]) -> None:
 
 async def _claim_async(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Claimed]:
     found = await until_async(queues, request.entity, lambda: claim(queues, request), timeout_s)
+    # Only after an empty result: a cancellation in the await below cannot lose a claimed message.
     if queues.misspelt.is_suspect(request.entity, len(found)):
         # A hint must not turn an empty result into an error, for instance on a bus that has just been closed.
         with contextlib.suppress(BusError):
@@ -234,6 +236,8 @@ async def receive_batch(queues: Queues, request: ClaimRequest, timeout_s: float 
 async def receive(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> AsyncIterator[Received]:
     """Yield one message at a time, so that a receiver locks no more than it works on."""
     single = replace(request, count=1)
+    # A new claim for each message, and not one claim for several: what is locked and not yet yielded would lose its
+    # lock while the caller works.
     while True:
         received = await receive_batch(queues, single, timeout_s)
         if not received:
@@ -246,6 +250,8 @@ async def receive_deferred(queues: Queues, entity: str, sequences: Iterable[int]
 
 
 async def _deferred_by(queues: Queues, request: ClaimRequest) -> list[Received]:
+    # Claimed at once, and not through `until_async`: deferred messages are there or they are not, so there is nothing
+    # to wait for.
     claiming = _cancellable(queues, queues.store.claim(request))
     if queues.watcher is not None:
         return await _watched(queues).receive(request.entity, claiming)
@@ -253,6 +259,7 @@ async def _deferred_by(queues: Queues, request: ClaimRequest) -> list[Received]:
 
 
 def _deferred(entity: str, sequences: Iterable[int]) -> ClaimRequest:
+    # Read once: it may be an iterator, and both the count and the numbers are needed.
     wanted = tuple(sequences)
     if not wanted:
         raise UsageError("receive_deferred got no sequence numbers", "pass the numbers of deferred messages")
@@ -386,6 +393,7 @@ class HeldSession:
         self.id = lock.session_id
         self.entity = lock.entity
         self.closed = False
+        # The lock for Renewals, which changes `until_ns` with each renewal.
         self._kept = KeptSession(lock, lock.until_ns)
 
     def __repr__(self) -> str:
@@ -402,6 +410,8 @@ class HeldSession:
         return self._command(LEAVE_SESSION)
 
     def _command(self, verb: int, state: bytes | None = None) -> Pending[None]:
+        # Fenced by the token: after a lost lock the store rejects the command, although another receiver may hold a
+        # lock on the same session.
         command = SessionCommand(verb, self.entity, self.id, self._lock.token)
         if state is not None and not isinstance(state, bytes):
             raise UsageError(f"a session state must be bytes, not {type(state).__name__}", "encode it first")
@@ -458,6 +468,7 @@ class SessionReceiver(HeldSession):
             await self._leave()
 
     async def __aenter__(self) -> "SessionReceiver":
+        # The task that enters the block is the one to cancel: a lost session must not be worked on any longer.
         self._task = asyncio.current_task()
         self._queues.renewals.start(self._kept, partial(self._on_lost, asyncio.get_running_loop()))
         return self
@@ -467,6 +478,7 @@ class SessionReceiver(HeldSession):
 
     def _cancel(self, error: LockLost) -> None:
         """On the task's loop: cancel the block. Another receiver may have the session by now."""
+        # The block may have ended while this call waited in the loop's queue.
         if self._task is not None and not self.closed:
             self._lost = error
             self._task.cancel(msg=str(error))
@@ -516,6 +528,7 @@ class SyncSessionReceiver(HeldSession):
             self._leave().wait()
 
     def __enter__(self) -> "SyncSessionReceiver":
+        # Without a callback: no thread can be cancelled. The next command in the session raises SessionLockLost.
         self._queues.renewals.start(self._kept, None)
         return self
 
