@@ -190,7 +190,10 @@ class Renewals:
         # The pop decides against a concurrent `stop`: a settled message is not reported as lost, and each loss is
         # reported once.
         for claimed, on_lost, _ in due:
-            if self._held.pop(id(claimed), None) is not None and on_lost is not None:
+            # Under the lock: another thread may iterate over `_held`. `on_lost` is called without it.
+            with self._lock:
+                held = self._held.pop(id(claimed), None)
+            if held is not None and on_lost is not None:
                 kind = SessionLockLost if isinstance(claimed, KeptSession) else LockLost
                 on_lost(kind(error.what, error.hint))
 
