@@ -231,3 +231,19 @@ def test_a_lost_lock_is_removed_while_no_timer_reads_the_table(hand_clock: HandC
     with pytest.raises(LockLost):
         message.__exit__(None, None, None)
     rig.end()
+
+
+def test_a_session_is_renewed_at_once_inside_of_a_transaction(hand_clock: HandClock, hand_timers: HandTimers) -> None:
+    # As the lock of a message: a rollback must not take the renewal back, nor may it wait for the commit.
+    rig = Rig(SyncMessageBus, None, hand_clock.clock(hand_timers))
+    rig.create_queue("q", requires_session=True, lock_duration=30)
+    rig.send("q", 1, session_id="a")
+    session = rig.accept_session("q", timeout=0)
+    hand_clock.advance(20)
+    transaction = rig.bus.transaction().__enter__()
+    session.renew_lock()
+    transaction.__exit__(ValueError, ValueError("rolled back"), None)
+    hand_clock.advance(20)
+    hand_timers.fire()
+    session.set_state(b"still mine")
+    rig.end()

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
-from unibus.bus.queues.lock_renewal import KeptSession
+from unibus.bus.queues.lock_renewal import KeptSession, renewal_of
 from unibus.bus.queues.operations import PEEK_LOCK, RECEIVE_AND_DELETE, Queues, notify_settled
 from unibus.bus.queues.received import Received, SyncReceived
 from unibus.core.envelope.fields import plain_text
@@ -32,7 +32,6 @@ from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import (
     LEAVE_SESSION,
     RELEASE,
-    RENEW_SESSION,
     SET_SESSION_STATE,
     SessionCommand,
     Settle,
@@ -418,6 +417,10 @@ class HeldSession:
         command.state = None if state is None else bytes(state)
         return self._queues.submit(command)
 
+    def _renew(self) -> Pending[None]:
+        """Extend the lock; never in a transaction, which could take the renewal back, or come too late."""
+        return self._queues.store.apply([renewal_of(self._kept)]).map(lambda _: None)
+
     def _request(self, count: int, mode: str) -> ClaimRequest:
         return request_for(self.entity, count, mode, "", self._lock)
 
@@ -460,7 +463,7 @@ class SessionReceiver(HeldSession):
 
     def renew_lock(self) -> Pending[None]:
         """Extend the lock by its full duration from now. Not needed inside `async with`."""
-        return self._command(RENEW_SESSION)
+        return self._renew()
 
     async def close(self) -> None:
         """Release the session, and with it the messages that were received and not settled."""
@@ -521,7 +524,7 @@ class SyncSessionReceiver(HeldSession):
         self._command(SET_SESSION_STATE, state).wait()
 
     def renew_lock(self) -> None:
-        self._command(RENEW_SESSION).wait()
+        self._renew().wait()
 
     def close(self) -> None:
         if not self.closed:
