@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
@@ -10,10 +11,13 @@ from tests.unit.bus.probes import GUARD_S, Collector, Gate
 from unibus.bus.api.broker import Broker
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import COMPLETE, Settle
 from unibus.errors import LockLost, SessionLocked
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store import ClaimRequest
 from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.misbehaving_store import MisbehavingStore
 
@@ -187,3 +191,47 @@ async def test_a_cancelled_receive_releases_what_it_gets(late: MisbehavingStore,
         (message,) = await bus.receive_batch("q", 1, timeout=0)
         assert message.delivery_count == 1
         assert (await bus.accept_session("s", "a", timeout=0)).id == "a"
+
+
+class Interrupted:
+    """An answer of the store whose wait is interrupted: by Ctrl-C, or by a signal handler that raises."""
+
+    is_decided = True
+
+    def __init__(self, pending: Pending[list[Claimed]], error: type[BaseException]) -> None:
+        self._pending = pending
+        self._error = error
+
+    def wait(self, timeout_s: float | None = None) -> list[Claimed]:
+        raise self._error
+
+    def on_decided(self, call: Callable[[Pending[list[Claimed]]], None]) -> None:
+        self._pending.on_decided(call)
+
+
+class InterruptedStore(MisbehavingStore):
+    error: type[BaseException] | None = None
+
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
+        pending = super().claim(request)
+        return pending if self.error is None else cast("Pending[list[Claimed]]", Interrupted(pending, self.error))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("is_deferred", [False, True])
+def test_an_interrupted_receive_releases_what_it_gets(
+    error: type[BaseException], is_deferred: bool, virtual_clock: VirtualClock
+) -> None:
+    timers = virtual_clock.timers(lambda: True)
+    store = InterruptedStore(EmbeddedStore(MemoryJournal(), virtual_clock, timers))
+    with SyncMessageBus(store, clock=virtual_clock) as bus:
+        sequence = bus.send("q", 1).sequence
+        if is_deferred:
+            (message,) = bus.receive_batch("q", 1, timeout=0)
+            message.defer()
+        store.error = error
+        with pytest.raises(error):
+            bus.receive_deferred("q", [sequence]) if is_deferred else bus.receive_batch("q", 1, timeout=0)
+        store.error = None
+        found = bus.entities.get("q")
+        assert (found.locked, found.active + found.deferred) == (0, 1)

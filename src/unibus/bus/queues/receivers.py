@@ -335,10 +335,12 @@ def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s
 
 
 def _waited(queues: Queues, pending: Pending[T]) -> T:
-    """Wait for the answer; Ctrl-C meanwhile releases what the call gets."""
+    """Wait for the answer; Ctrl-C, or another signal that raises, releases what the call gets."""
     try:
         return pending.wait()
-    except KeyboardInterrupt:
+    except BaseException:
+        # Of any kind: a signal handler may raise what it likes, usually SystemExit. An error of the claim itself has no
+        # value to undo.
         pending.on_decided(partial(_undo, queues))
         raise
 
@@ -369,8 +371,8 @@ def receive_deferred_sync(queues: Queues, entity: str, sequences: Iterable[int])
 
 def _deferred_by_sync(queues: Queues, request: ClaimRequest) -> list[SyncReceived]:
     if queues.watcher is not None:
-        return _watched(queues).receive_sync(request.entity, lambda: queues.store.claim(request).wait())
-    return [SyncReceived(queues, each) for each in queues.store.claim(request).wait()]
+        return _watched(queues).receive_sync(request.entity, lambda: _waited(queues, queues.store.claim(request)))
+    return [SyncReceived(queues, each) for each in _waited(queues, queues.store.claim(request))]
 
 
 def accept_session_sync(
