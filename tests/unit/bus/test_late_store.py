@@ -11,6 +11,7 @@ from tests.unit.bus.probes import GUARD_S, Collector, Gate
 from unibus.bus.api.broker import Broker
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.management.messages.receiving import SettleRequest, release, settle, token_text
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import COMPLETE, Settle
 from unibus.errors import LockLost, SessionLocked
@@ -235,3 +236,19 @@ def test_an_interrupted_receive_releases_what_it_gets(
         store.error = None
         found = bus.entities.get("q")
         assert (found.locked, found.active + found.deferred) == (0, 1)
+
+
+async def test_settling_each_reports_a_late_refusal_for_its_message_only(
+    late: MisbehavingStore, virtual_clock: VirtualClock
+) -> None:
+    async with MessageBus(late, clock=virtual_clock) as bus:
+        broker = Broker(bus)
+        await bus.create_queue("q")
+        await bus.send_many("q", [1, 2, 3])
+        gone, second, third = await broker.receive("q", 3)
+        await broker.settle(COMPLETE, gone.token)
+        tokens = [token_text(each.token) for each in (gone, second)]
+        found = await settle(broker, "q", SettleRequest("complete", tokens, each=True))
+        assert [None if each.error is None else each.error.code for each in found] == [LockLost.code, None]
+        await release(broker, [gone, third])
+        assert [each.sequence for each in await broker.receive("q", 3)] == [third.sequence]
