@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
+from opentelemetry.trace import NoOpTracerProvider
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate
 from unibus.bus.api.broker import Broker
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.management.messages.receiving import SettleRequest, release, settle, token_text
+from unibus.bus.otel.tracing import instrument
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import COMPLETE, Settle
-from unibus.errors import LockLost, SessionLocked
+from unibus.errors import LockLost, QuotaExceeded, SessionLocked
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.seam.pending import Pending
@@ -252,3 +254,17 @@ async def test_settling_each_reports_a_late_refusal_for_its_message_only(
         assert [None if each.error is None else each.error.code for each in found] == [LockLost.code, None]
         await release(broker, [gone, third])
         assert [each.sequence for each in await broker.receive("q", 3)] == [third.sequence]
+
+
+async def test_a_late_refusal_of_a_traced_publish_without_waiting_is_logged(
+    late: MisbehavingStore, virtual_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with MessageBus(late, clock=virtual_clock) as bus:
+        instrument(bus, NoOpTracerProvider())
+        bus.create_channel("c", persistent=True)
+        bus.publish_from_sync("c", 1)
+        await virtual_clock.advance_async(0)  # Waits for the answers.
+        late.refuse_at(1, "apply", QuotaExceeded("full"))
+        bus.publish_from_sync("c", 2)
+        await virtual_clock.advance_async(0)
+    assert "a publish to 'c' that was not awaited has failed: full" in caplog.text

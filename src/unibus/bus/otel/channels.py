@@ -25,8 +25,11 @@ from unibus.bus.settings import ChannelConfig, SubscribeOptions
 from unibus.core.envelope.message import Message
 from unibus.core.flow.retry import RetryPolicy
 from unibus.core.topics.pattern import Pattern
+from unibus.errors import StoreFailed
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.pending import Pending, resolved
 
+log = SafeLogger("unibus")
 T = TypeVar("T")
 Publication = Pending[T] | BlockedResult[T]
 
@@ -63,7 +66,11 @@ class TracedChannels:
         inner = self._inner
         if inner is not None and inner.takes(target.name):
             pending = self._stored(target, [message], lambda: inner.publish(target, message))
-            return pending.wait() if may_block else message
+            if may_block:
+                return pending.wait()
+            if isinstance(pending, Pending) and not pending.is_decided:
+                pending.on_done(partial(_log_refusal, target.name))
+            return message
         with _Publish(self._spans, target, [message]):
             if self._post(target, [message], message) == FULL:
                 self._bus._post_from_sync(target, [message], may_block)
@@ -177,6 +184,12 @@ def _ended(span: Span, pending: Pending[object]) -> None:
     if pending.error is not None:
         failed(span, pending.error)
     span.end()
+
+
+def _log_refusal(channel: str, pending: Pending[Message]) -> None:
+    """As DurableChannels: no caller waits, so a refusal that arrives with the answer is raised nowhere."""
+    if pending.error is not None and not isinstance(pending.error, StoreFailed):
+        log.warning("a publish to %r that was not awaited has failed: %s", channel, pending.error)
 
 
 def _ready_result(item: object, yields: bool) -> Awaitable[object]:
