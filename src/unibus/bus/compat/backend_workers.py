@@ -80,7 +80,9 @@ class BackendSubscription:
     def cancel(self) -> "asyncio.Future[list[object]]":
         """Cancel the workers. Await the result to wait for their end."""
         for task in self._tasks:
-            task.cancel()
+            # Once: a second cancellation would interrupt the worker while it requeues its message.
+            if not task.cancelling():
+                task.cancel()
         return cast("asyncio.Future[list[object]]", asyncio.gather(*self._tasks, return_exceptions=True))
 
     def __await__(self) -> Generator[object, None, "BackendSubscription"]:
@@ -104,6 +106,8 @@ class BackendWorkers:
         self._settling = BackendSettling(backend)
         self._failures = FailureLog(clock.monotonic_ns, feedback)
         self._subscriptions: dict[int, BackendSubscription] = {}
+        # Of unsubscribed workers that may still requeue a message: the backend is closed after them.
+        self._ending: set[asyncio.Future[list[object]]] = set()
         self._closing: asyncio.Task[BusError | None] | None = None
 
     def subscribe(
@@ -146,7 +150,9 @@ class BackendWorkers:
         found = [each for each in self._subscriptions.values() if number in (each.id, each.channel)]
         for each in found:
             del self._subscriptions[each.id]
-            each.cancel()
+            ending = each.cancel()
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
         return bool(found)
 
     async def close(self) -> BusError | None:
@@ -165,7 +171,7 @@ class BackendWorkers:
 
     async def _close(self) -> BusError | None:
         ending = [subscription.cancel() for subscription in self._subscriptions.values()]
-        await asyncio.gather(*ending)
+        await asyncio.gather(*ending, *self._ending)
         self._subscriptions.clear()
         try:
             await self.backend.close()
