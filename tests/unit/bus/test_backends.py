@@ -1,6 +1,7 @@
 """A bus with a user's MessageBackend: order, retries, dead-lettering, cancelled workers, and what it refuses."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -243,3 +244,11 @@ async def test_close_waits_for_a_cancelled_worker_that_requeues_its_message(is_u
     backend.may_end.set()
     await asyncio.wait_for(closing, GUARD_S)
     assert backend.calls == ["publish t", "requeue 1", "acknowledge 1", "close"]
+
+
+@pytest.mark.parametrize("api", [MessageBus, SyncMessageBus])
+def test_a_backend_beside_a_file_is_refused(api: type, tmp_path: Path) -> None:
+    # The messages are in the backend: the file would be opened and never used.
+    with pytest.raises(UsageError, match="one store"):
+        api(InMemoryQueueBackend(), persistence_path=tmp_path / "bus.db")
+    assert list(tmp_path.iterdir()) == []

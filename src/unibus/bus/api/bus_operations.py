@@ -85,7 +85,7 @@ class BusOperations:
         backend = store if isinstance(store, MessageBackend) else None
         chosen = None if backend is not None or isinstance(store, BusConfig) else store
         if persistence_path is not None:
-            if chosen is not None:
+            if chosen is not None or backend is not None:
                 raise UsageError(
                     "a bus has one store, but both a store and persistence_path were given", "leave one of them out"
                 )
