@@ -81,8 +81,10 @@ class SqlitePersistence:
         return count
 
     def close(self) -> None:
-        self.store.close()
-        self._timers.stop()
+        try:
+            self.store.close()
+        finally:
+            self._timers.stop()  # After the store, whose close may still wait for a timer; also after its error.
 
     def __enter__(self) -> "SqlitePersistence":
         return self
