@@ -80,7 +80,11 @@ class Queries:
             self._broker.store, request.sql, _parameters(request), request.time_limit_s, request.rows, request.memory_mb
         )
         await self._acquire_slot()
-        running = begin_in_thread("unibus-query", asked.run)
+        try:
+            running = begin_in_thread("unibus-query", asked.run)
+        except BaseException:
+            self._slots.release()  # No thread was started, so none releases it.
+            raise
         running.add_done_callback(self._release_slot)
         try:
             return await asyncio.shield(running)
