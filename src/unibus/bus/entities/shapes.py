@@ -357,7 +357,11 @@ def _folded(given: object, what: str) -> LinedObject:
     """The object with case-folded names: the emulator reads names regardless of case."""
     found = _mapping({} if given is None else given, what)
     folded = LinedObject(found.line if isinstance(found, LinedObject) else 0)
-    folded.update({key.casefold(): value for key, value in found.items()})
+    for key, value in found.items():
+        if key.casefold() in folded:
+            with _line_of(found, key):
+                raise ConfigInvalid(f"{what}: {key!r:.60} occurs twice, in another case", "remove one of them")
+        folded[key.casefold()] = value
     if isinstance(found, LinedObject):
         folded.lines.update({key.casefold(): line for key, line in found.lines.items()})
     return folded
