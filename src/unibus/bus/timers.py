@@ -87,7 +87,8 @@ class ThreadTimers(Timers):
         while (action := self._next()) is not None:
             try:
                 action()
-            except Exception as error:
+            except BaseException as error:
+                # Also SystemExit, as in the worker pool: `after` would never start an ended thread again.
                 self._report(error)
 
     def _next(self) -> Callable[[], None] | None:
