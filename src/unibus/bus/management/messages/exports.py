@@ -34,8 +34,10 @@ class Exports:
         self._running += 1
         thread.add_done_callback(self._release)
         try:
+            # Waits for the first piece: an unknown name is an error of the request, and not a response that breaks off.
             return await pipe.stream()
         except BaseException:
+            # The caller has no stream to close: the producer ends at its next piece.
             pipe.close()
             raise
 

@@ -104,6 +104,7 @@ async def release(broker: "Broker", claimed: "Sequence[Claimed]") -> None:
     for each in claimed:
         if each.until_ns:
             try:
+                # All are applied before the first wait, so that they share one group commit.
                 pending.append(broker.settle(RELEASE, each.token))
             except BusError:
                 continue  # The lock has expired: the message is redelivered either way.
@@ -245,6 +246,7 @@ def session_record(broker: "Broker", lock: "SessionLock") -> AcceptedSession:
 
 
 def session_lock(entity: str, request: SessionRequest) -> "SessionLock":
+    # The expiry is 0: the store compares entity, id and token only.
     from unibus.stores.seam.store import SessionLock  # Here, because clients need only the records.
 
     return SessionLock(entity, request.session_id, token_bytes(request.token), 0)
