@@ -113,7 +113,7 @@ def trace_text(error: BaseException, trace: TracebackType | None) -> str:
     """The exception with its traceback, as Python shows it; a shorter text if that would be too long or fails."""
     why = "too long"
     try:
-        # Measured before it is formatted: formatting a chain of a million frames would take minutes.
+        # Measured before it is formatted: to format a long chain takes time in proportion to all its frames.
         if _is_short(error, trace):
             return printable("".join(traceback.format_exception(type(error), error, trace))).rstrip("\n")
     except BaseException as broken:  # Raised by a method of the exception.

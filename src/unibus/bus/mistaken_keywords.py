@@ -86,8 +86,7 @@ def _naming(name: str, method: Callable[..., object]) -> Callable[..., object]:
     def named(*arguments: object, **keywords: object) -> object:
         try:
             return method(*arguments, **keywords)
-        # After the call and not before it: a check of the keywords at each call would cost more than the methods that
-        # are right.
+        # After the call and not before it: a call that is right pays nothing for the check.
         except TypeError:
             # An error of the method itself has only keywords that the method has, and is raised as it is.
             unknown = _unknown(method, keywords)

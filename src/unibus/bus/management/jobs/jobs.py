@@ -240,6 +240,5 @@ class Jobs:
             assert self._file is not None
             shown = self._jobs if ended is None else {**self._jobs, ended.record.id: ended}
             file, jobs = self._file, list(shown.values())
-            # Before the write: a slow disk then gets a pause of a second between two writes.
             self._saved_s = self._monotonic()
             await in_thread(lambda: file.save(self._last_id, jobs))
