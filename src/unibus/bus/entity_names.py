@@ -46,7 +46,7 @@ def checked_path(name: object) -> str:
             f"entity name {name!r:.80} has characters that are not allowed",
             "use letters and digits, with . - _ and single / between them; begin and end with a letter or digit",
         )
-    # `Subscriptions` as a part of a path marks a subscription: a queue `a/Subscriptions/b` could not be told from one.
+    # `Subscriptions` as a part of a path marks a subscription: a queue `a/Subscriptions/b` would look like one.
     if is_reserved(name):
         raise NameInvalid(
             f"entity name {name!r:.80} has a reserved part",

@@ -125,7 +125,7 @@ class Placeholders:
 
     def _union(self, annotation: object, members: tuple[object, ...], replaced: tuple[typing.Any, ...]) -> object:
         union = functools.reduce(operator.or_, replaced)
-        # Of two kinds that msgspec can tell apart by their JSON type, such as `Order | None`: its own way is faster.
+        # Kinds that msgspec can distinguish by their JSON type, such as `Order | None`: its own way is faster.
         if is_supported(union):
             return annotation if all(map(operator.is_, members, replaced)) else union
         # Here, when the handler is subscribed: a member that no body can be converted to is an error then.

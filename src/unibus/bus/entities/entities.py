@@ -126,7 +126,7 @@ class Entities:
         path = subscription_path(topic, subscription)
         catalog = self._queues.store.catalog
         return catalog.rules(path).map(
-            # `find` is called with the answer, and only tells what else has this name, for the error.
+            # `find` is called with the answer, and only for the error: which other entity has this name.
             lambda rules: named_rule(existing_rules(rules, path, catalog.find(path)), path, name)
         )
 

@@ -156,7 +156,7 @@ def _own_filter(given: object, where: str) -> Filter:
     if isinstance(given, str):
         return SqlFilter(given)
     record = _mapping(given, where)
-    # The long form is told from a correlation filter by this one name, which no correlation property has.
+    # The long form differs from a correlation filter by this one name, which no correlation property has.
     if "sql" in record:
         return SqlFilter(*_sql(record, where))
     return _correlation(dict(record), where)

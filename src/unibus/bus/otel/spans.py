@@ -153,7 +153,7 @@ def imprint(messages: Iterable[Message], span: Span) -> None:
     fields = context_fields(span)
     if not fields:
         return
-    # By identity, valid while `messages` holds the old objects.
+    # By identity: all messages exist before the first one is changed, so no id is used twice.
     made: dict[int, MessageProperties] = {}
     for message in messages:
         if carried(message) is None:

@@ -159,7 +159,7 @@ class _First:
 
     def narrow(self, entries: list[StoredMessage]) -> list[StoredMessage]:
         """Drop messages outside of the page by their time alone: cheaper than the filter, and mostly sufficient."""
-        # By time alone, and inclusive: messages of the same instant are told apart by `add`, which compares whole keys.
+        # By time alone, and inclusive: `add` compares whole keys, also of messages of the same instant.
         from_ns = 0 if self._after is None else self._after.died_ns
         if self._last is None:
             return [entry for entry in entries if dead_lettered_ns(entry) >= from_ns] if from_ns else entries

@@ -109,7 +109,7 @@ class Replays:
 
     def _index(self, entity: str, since_ns: int) -> ReplayIndex:
         """The cached index, unless the entity was deleted and created again (another number)."""
-        # Made each time, and cheap: it reads nothing before its first page. Its number tells whether the cached one is
+        # Made each time, and cheap: it reads nothing before its first page. Its number shows whether the cached one is
         # of the same entity.
         fresh = self._broker.store.history.replay_index(entity, 0, since_ns)
         key = (fresh.number, since_ns)
