@@ -20,6 +20,7 @@ _is_logged = False
 
 def is_checkout(package: Path = Path(__file__).parent.parent) -> bool:
     """Whether the package is imported from a source checkout, which is never compiled in place."""
+    # By the layout of the sources: an installed package is in site-packages, without a setup.py beside it.
     return package.parent.name == "src" and (package.parent.parent / "setup.py").is_file()
 
 
@@ -53,6 +54,7 @@ def log_plain_build() -> None:
     global _is_logged
     if COMPILED or _is_logged:
         return
+    # Without a lock: two threads that open the first buses at once may log the line twice.
     _is_logged = True
     hint = build_hint()
     log.info("unibus is %s%s", describe_build(), f"; {hint}" if hint else "")

@@ -16,8 +16,11 @@ def dead_letter(
     """A copy of the message for the dead-letter channel `place`: same id and body, no expiry, no reply address."""
     copy = message.copy()
     copy.channel = place
+    # A dead-lettered message waits for an operator, however long that takes. Its handlers there begin to count their
+    # attempts from the start.
     copy.expires_ns = 0
     copy.delivery_count = 0
+    # A copy: the message may still be in other groups, which share the properties object.
     properties = MessageProperties() if message.properties is None else message.properties.copy()
     # A handler of the dead-letter channel must not answer the requester of the original message.
     properties.reply_to = None

@@ -31,6 +31,7 @@ RESERVED_FIRST: Final = frozenset(
 """First path segments that the server uses for its own URLs. An entity whose name begins with one cannot be created
 over HTTP; an existing one is available under /servicebus/queues/ or /servicebus/topics/."""
 
+# Lookahead and lookbehind for the first and the last character, so that a path of one character matches.
 _PART: Final = r"[A-Za-z0-9._-]+"
 _PATH: Final = re.compile(rf"(?=[A-Za-z0-9]){_PART}(?:/{_PART})*(?<=[A-Za-z0-9])")
 _NAME: Final = re.compile(rf"(?=[A-Za-z0-9]){_PART}(?<=[A-Za-z0-9])")
@@ -45,6 +46,7 @@ def checked_path(name: object) -> str:
             f"entity name {name!r:.80} has characters that are not allowed",
             "use letters and digits, with . - _ and single / between them; begin and end with a letter or digit",
         )
+    # `Subscriptions` as a part of a path marks a subscription: a queue `a/Subscriptions/b` would look like one.
     if is_reserved(name):
         raise NameInvalid(
             f"entity name {name!r:.80} has a reserved part",
@@ -56,6 +58,7 @@ def checked_path(name: object) -> str:
 
 def checked_server_path(name: object) -> str:
     """As `checked_path`, for an entity that a server creates for a client: a path of the server's own is refused."""
+    # Only for servers: a program in the process reaches the entity by its name, and needs no URL.
     first = reserved_first(name) if isinstance(name, str) else ""
     if first:
         hint = "choose another first part: the server answers this URL itself, and clients could not use the entity"

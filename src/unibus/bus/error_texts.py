@@ -42,6 +42,7 @@ def described(error: BaseException | None) -> str:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
+    # Past the class of the exception: a property `__traceback__` of the user could raise, or take for ever.
     return cast("TracebackType | None", BaseException.__dict__["__traceback__"].__get__(error))
 
 
@@ -54,6 +55,7 @@ def user_trace(trace: TracebackType | None) -> TracebackType | None:
     A program that raises one exception object again and again collects the frames of all its raises in it. Those of the
     older ones begin with the function of the bus that calls handlers, and are left out.
     """
+    # The function of the bus that called the handler: where it appears again further down, an older raise begins.
     caller = ("", "")
     while trace is not None and _module(trace).startswith(_OURS):
         caller = (_module(trace), trace.tb_frame.f_code.co_name)
@@ -68,6 +70,7 @@ def user_trace(trace: TracebackType | None) -> TracebackType | None:
         trace = trace.tb_next
     kept: TracebackType | None = None
     for each in reversed(found):
+        # New objects, from the innermost outwards: the user's traceback must not be changed.
         kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return kept
 
@@ -86,6 +89,8 @@ def failure_text(error: BaseException) -> str:
 def related(error: BaseException) -> list[BaseException]:
     """The exception, those that caused it, and those in its group: the first CHAINED_MAX of them, each once."""
     found = [error]
+    # The list grows while it is iterated: a search in breadth, which ends because each exception is added once, and
+    # after CHAINED_MAX.
     for each in found:
         linked = [BaseException.__dict__[name].__get__(each) for name in ("__cause__", "__context__")]
         if issubclass(type(each), BaseExceptionGroup):
@@ -108,6 +113,7 @@ def trace_text(error: BaseException, trace: TracebackType | None) -> str:
     """The exception with its traceback, as Python shows it; a shorter text if that would be too long or fails."""
     why = "too long"
     try:
+        # Measured before it is formatted: to format a long chain takes time in proportion to all its frames.
         if _is_short(error, trace):
             return printable("".join(traceback.format_exception(type(error), error, trace))).rstrip("\n")
     except BaseException as broken:  # Raised by a method of the exception.
@@ -125,6 +131,7 @@ def _is_short(error: BaseException, trace: TracebackType | None) -> bool:
 
 
 def _is_short_trace(trace: TracebackType | None) -> bool:
+    # Looks at no more frames than it counts.
     return next(islice(traceback.walk_tb(trace), FRAMES_MAX // 2, None), None) is None
 
 

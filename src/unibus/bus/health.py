@@ -40,6 +40,7 @@ class HealthStatus:
         return self.status != "unhealthy"
 
     def __await__(self) -> Generator[object, None, "HealthStatus"]:
+        # A generator that yields nothing: `await` returns at once, without a turn of the loop.
         yield from ()
         return self
 
@@ -52,5 +53,6 @@ def health_of(closed: bool, stopped: bool, degraded: str, store: StoreHealth | N
         return HealthStatus("unhealthy", store.problem, channels, store)
     if stopped:
         return HealthStatus("stopped", "stop() was called: messages are delivered after start()", channels, store)
+    # The store's warning first: it is of now, and `degraded` of the start.
     problem = degraded if store is None or not store.warning else store.warning
     return HealthStatus("degraded" if problem else "healthy", problem, channels, store)

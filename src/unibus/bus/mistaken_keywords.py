@@ -68,6 +68,8 @@ def _meant(known: list[str]) -> dict[str, str]:
 
 def check_request_keywords(fields: Mapping[str, object]) -> None:
     """Raise for a misspelt `timeout`, the one keyword of `request` that is no field of a message."""
+    # `request` collects **fields, so a misspelt timeout would be a field of the message: refused, but with another
+    # hint.
     for name in fields:
         if name not in NAMES and name not in BESIDE and near_name(name, ("timeout",), _meant(["timeout"])):
             raise unknown_keyword("request", name, ("timeout",))
@@ -84,11 +86,13 @@ def _naming(name: str, method: Callable[..., object]) -> Callable[..., object]:
     def named(*arguments: object, **keywords: object) -> object:
         try:
             return method(*arguments, **keywords)
+        # After the call and not before it: a call that is right pays nothing for the check.
         except TypeError:
             # An error of the method itself has only keywords that the method has, and is raised as it is.
             unknown = _unknown(method, keywords)
             if unknown is None:
                 raise
+        # Outside of the `except`: the TypeError of Python would be shown as its context, and adds nothing.
         raise unknown_keyword(name, *unknown)
 
     return named
@@ -103,6 +107,7 @@ def _unknown(method: Callable[..., object], given: Mapping[str, object]) -> tupl
 
 def publish_hint(error: BaseException) -> str:
     """What was meant by the unknown keyword of a publish; "" if the error is another one."""
+    # Exactly: a subclass, such as KeywordUnknown, has a hint of its own.
     if type(error) is not TypeError:
         return ""
     found = _FORMS.fullmatch(str(error))

@@ -80,6 +80,7 @@ class ChannelConfig:
             raise ConfigInvalid(f"unknown drop_policy {self.drop_policy!r}", f"use one of {', '.join(DROP_POLICIES)}")
         if self.rate_limit_burst is not None and self.rate_limit_per_sec is None:
             raise ConfigInvalid("rate_limit_burst needs rate_limit_per_sec", "give the rate too")
+        # Called for their checks: the config keeps the values as they were given.
         checked_priority(self.default_priority)
         if self.dead_letter_channel is not None:
             checked_name(self.dead_letter_channel)
@@ -101,6 +102,7 @@ def channel_config(config: ChannelConfig | None, options: dict[str, object]) -> 
     unknown = [name for name in options if name not in known]
     if unknown:
         raise ConfigInvalid(f"a channel has no setting {unknown[0]!r}", hint_for_name(unknown[0], known, meant=_MEANT))
+    # Through the constructor again, which checks the combination of both.
     given = {} if config is None else {name: getattr(config, name) for name in known}
     given.update({name: value for name, value in options.items() if value is not None})
     return ChannelConfig(**given)

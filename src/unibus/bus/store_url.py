@@ -31,10 +31,13 @@ def url_of(store: object) -> str:
         raise UsageError(
             f"a store is a URL or a path, not {type(store).__name__}", "leave it out to keep messages in memory"
         )
+    # Memory is no store of the bus: "" makes a bus that opens one with its first operation on queues.
     if find_scheme(store.partition("://")[0]) is MEMORY:
         if split_url(store).query:
             raise ConfigInvalid(f"a bus in memory takes no URL options: {store!r}", "name a file, or leave them out")
         return ""
+    # Before the check for ://, which a connection string has: Endpoint=sb://… The text is not quoted in the error,
+    # since it has a key.
     if is_connection_string(store):
         raise UsageError(
             "a connection string names a server, and a bus opens a store in this process",
@@ -43,6 +46,7 @@ def url_of(store: object) -> str:
         )
     if "://" in store:
         return store
+    # From here on the text is a path, and a mistake would create a file.
     _refuse_no_path(store)
     if not store.strip():
         raise UsageError("the store is an empty string", "name a file, or leave it out for memory")
@@ -68,6 +72,7 @@ def is_address(text: str) -> bool:
 def _refuse_no_path(text: str) -> None:
     """Raises UsageError for a text without :// that would become a file by mistake, unless that file exists."""
     scheme, colon, rest = text.partition(":")
+    # A file of that name settles the question: the user means it.
     if Path(text).exists():
         return
     if not colon:
@@ -92,6 +97,7 @@ def sqlite_url(path: str) -> str:
     if "\0" in path:
         raise StoreUnavailable(f"path {path!r:.80} contains a NUL character", "remove it")
     try:
+        # Quoted: ? and # in the name of a file would begin the options or a fragment of the URL.
         return f"sqlite:///{quote(path)}"
     except UnicodeEncodeError as error:
         raise StoreUnavailable(f"path {path!r:.80} is not valid UTF-8", "rename the file") from error

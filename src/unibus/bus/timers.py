@@ -39,6 +39,7 @@ class ThreadTimers(Timers):
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._is_reported = False  # Whether the log already says that no thread could be started.
+        # Weak: the callbacks of a fork are kept for the whole process.
         me = weakref.ref(self)
         self._fork_mark = on_fork(lambda _: _leave_to_parent(me()))
 
@@ -51,9 +52,11 @@ class ThreadTimers(Timers):
     def after(self, delay_ns: int, action: Callable[[], None]) -> None:
         with self._changed:
             self._count += 1
+            # Also after `stop`, where it never runs: a caller need not know whether the bus is closing.
             heapq.heappush(self._heap, (self._clock.monotonic_ns() + delay_ns, self._count, action))
             if self._thread is None and not self._stopped:
                 self._start()
+            # Also if another timer is earlier: the thread looks and sleeps again.
             self._changed.notify()
 
     def _start(self) -> None:
@@ -66,6 +69,7 @@ class ThreadTimers(Timers):
         except BaseException as error:
             if thread.withdraw():
                 self._thread = None
+            # RuntimeError is the system's refusal. Everything else, such as Ctrl-C, belongs to the caller.
             if not isinstance(error, RuntimeError):
                 raise
             if not self._is_reported:
@@ -81,13 +85,15 @@ class ThreadTimers(Timers):
     def join(self, timeout_s: float | None, join: Callable[[threading.Thread, float | None], None]) -> None:
         """After `stop`: wait until the running action has returned and the thread has ended."""
         if self._thread is not None:
+            # By the caller's function: a bus must not join the thread that runs its own close().
             join(self._thread, timeout_s)
 
     def _run(self) -> None:
         while (action := self._next()) is not None:
             try:
                 action()
-            except Exception as error:
+            except BaseException as error:
+                # Also SystemExit, as in the worker pool: `after` would never start an ended thread again.
                 self._report(error)
 
     def _next(self) -> Callable[[], None] | None:
@@ -98,5 +104,6 @@ class ThreadTimers(Timers):
                     wait_s = (self._heap[0][0] - self._clock.monotonic_ns()) / 1e9
                     if wait_s <= 0:
                         return heapq.heappop(self._heap)[2]
+                # Measured again after each wake-up: a new timer may be earlier, and a wait may end early.
                 self._changed.wait(wait_s)
         return None

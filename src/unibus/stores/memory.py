@@ -67,6 +67,7 @@ class MemoryJournal:
         self._weight_max = history_bytes
         self._state = StoreState(0)  # Replaced by `load`.
         self._open = Chunk(1, 0)
+        # Never empty: `oldest_seq` and `size_bytes` read its first chunk.
         self._chunks: deque[Chunk] = deque([self._open])
         self._full_seq = changes_kept_max // _CHUNKS  # The open chunk is full at this change,
         self._full_weight = history_bytes // _CHUNKS  # or at this total weight.
@@ -78,6 +79,7 @@ class MemoryJournal:
         return 0  # Nothing survives a process, so there is nothing to load.
 
     def reload(self, state: StoreState) -> bool:
+        # Without the first changes a state cannot be built again.
         if self.oldest_seq() != 1:
             return False  # The oldest changes are evicted.
         for _, change in self.changes_after(0):
@@ -86,6 +88,7 @@ class MemoryJournal:
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         # No lock: the store's lock is held by the caller, and readers use `_last` and a copy of the list of chunks.
+        # Before `_last`: a reader that sees the new number finds the changes.
         self._open.changes.extend(changes)
         self._last = last = first_seq + len(changes) - 1
         # Runs for every message: two comparisons, and the rest once per chunk.
@@ -111,6 +114,7 @@ class MemoryJournal:
 
     def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
         for entry in entries:
+            # Never the case: the state of a store in memory has no budget, and keeps the data of every message.
             raise StoreFailed(f"the data of {entry.entity.name!r} #{entry.sequence} is not in memory")
         return {}
 
@@ -134,6 +138,7 @@ class MemoryJournal:
         ]
 
     def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
+        # A copy: `append` may evict a chunk while this generator is suspended.
         for chunk in list(self._chunks):
             skipped = max(0, seq + 1 - chunk.first)
             for index in range(skipped, len(chunk.changes)):
@@ -169,6 +174,7 @@ class MemoryJournal:
         return self._chunks[0].first
 
     def close(self) -> None:
+        # Frees the history now: a closed store may be referred to for long.
         self._begin_chunk()
         while len(self._chunks) > 1:
             self._chunks.popleft()

@@ -56,6 +56,7 @@ def open_store(url: str, clock: Clock, timers: Timers) -> Store:
         raise UsageError(f"{url!r} is not the URL of a store", "write sqlite:///file.db, or memory://")
     if row is not None:
         return _open_embedded(url, row, clock, timers)
+    # Our own schemes first: a package cannot replace them.
     load = installed_openers().get(scheme)
     if load is None:
         raise unknown_scheme(scheme)
@@ -80,6 +81,7 @@ def _opening(path: str, row: StoreScheme) -> Iterator[None]:
     except StoreUnavailable as error:
         if (
             not row.kept_in
+            # Not for its kinds: StoreBusy and StoreDamaged have found the file, so the path is right.
             or type(error) is not StoreUnavailable
             or os.path.isdir(os.path.dirname(os.path.abspath(path)))
         ):
@@ -98,6 +100,7 @@ class _Chosen:
 
     def __init__(self, url: str, options: dict[str, str], row: StoreScheme) -> None:
         level = options.get("durability")
+        # None: the level of the journal itself, which is D2 for files.
         self.durability = None if level is None else Durability.of(level)
         if self.durability is not None and self.durability > Durability.D2:
             raise UsageError(
@@ -110,6 +113,8 @@ class _Chosen:
         self.memory_budget_mb = _number(options, "memory_budget_mb", MEMORY_BUDGET_MB_DEFAULT)
         self.most = {kind: round(_number(options, name, 0)) for name, kind in _MOST.items() if name in options}
         self.snapshot_every = row.snapshot_every or EVERY_CHANGES
+        # History before the last snapshot can be pruned, so its limits decide how often one is needed
+        # (snapshot_limits.py).
         self.snapshot_limits = limits_for(history_bytes, history_age_s, row.snapshot_bytes_max, row.rewrites)
 
 
@@ -136,6 +141,7 @@ def _embedded(journal: Journal, chosen: _Chosen, clock: Clock, timers: Timers) -
 
 
 def _options(query: str) -> dict[str, str]:
+    # With blank values: `?durability=` is a mistake to report, and not an option that is absent.
     options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
@@ -150,6 +156,8 @@ def _number(options: dict[str, str], name: str, default: float) -> float:
     try:
         number = float(given)
     except ValueError:
+        # Refused below, with the same text as a negative number. So are NaN and infinity, for which the comparison is
+        # false.
         number = -1.0
     if not 0 <= number < 1e18:
         raise ConfigInvalid(f"the store option {name} must be a number of 0 or more, got {given!r}")

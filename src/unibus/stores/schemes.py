@@ -124,6 +124,7 @@ def _sqlite_journal(path: str, settings: JournalSettings) -> "Journal":
 
     if os.path.isdir(path):
         raise StoreUnavailable(f"{path} is a folder, not a file", f"JSON files in a folder are jsonfile:///{path}")
+    # The reserve is beside the real file, on the disk that has to have the space.
     return SqliteJournal(
         path,
         domain=settings.domain,
@@ -169,6 +170,7 @@ def _json_journal(path: str, settings: JournalSettings) -> "Journal":
     from unibus.stores.jsonfile.journal import JsonFileJournal
 
     return JsonFileJournal(
+        # A trailing slash is no part of the name: lock and log files are derived from it.
         path.rstrip("/") or "/",
         domain=settings.domain,
         history_age_s=settings.history_age_s,
@@ -211,6 +213,8 @@ SQLITE: Final = StoreScheme(
     kept_in="file",
     reader=_sqlite_reader,
     history=_sqlite_history,
+    # A copy for repair: opening a SQLite file may write to it, as recovery of its -wal does. `beside_owner`: a read
+    # transaction sees one moment, whatever the owner writes.
     inspection=InspectedFiles(_sqlite_files, _write_sqlite, copy=_copy_sqlite, beside_owner=True),
 )
 JSONFILE: Final = StoreScheme(
@@ -233,6 +237,7 @@ STORE_SCHEMES: Final[list[StoreScheme]] = [MEMORY, SQLITE, JSONFILE]
 
 def find_scheme(name: str) -> StoreScheme | None:
     """The row with this name or alias."""
+    # Not case-folded: a URL scheme is written in lower case, and `unknown_scheme` hints at the right one.
     for row in STORE_SCHEMES:
         if name == row.name or name in row.aliases:
             return row
@@ -264,12 +269,14 @@ def installed_openers() -> "dict[str, Callable[[], Opener]]":
     """What other packages register, by scheme; the first package wins. An opener is loaded only when it is used."""
     from importlib.metadata import entry_points
 
+    # Reversed, so that in the dict the first package overwrites the others.
     return {found.name: found.load for found in reversed(list(entry_points(group=GROUP)))}
 
 
 def refuse_bare_scheme(word: str) -> None:
     """Raise for a word that is the name of an engine, and not a path: `mysql`, `sqlite`. `./mysql` is a file."""
     name = word.casefold()
+    # Entry points are read from the metadata of every installed package, which takes milliseconds.
     if not name.isalnum():
         return  # `bus.db` and `data/bus`: the usual path, for which no entry point has to be read.
     row = find_scheme(name)
@@ -324,6 +331,7 @@ def path_in(url: str, row: StoreScheme) -> str:
         return ""
     parts = split_url(url)
     path = unquote(parts.path)[1:]
+    # sqlite://bus.db has a host and no path: two slashes were meant to be three.
     if parts.netloc and "\0" not in parts.netloc + path:
         given = f"{parts.netloc}/{path}".rstrip("/")
         raise UsageError(

@@ -11,7 +11,7 @@ from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.compat.persistence import SqlitePersistence
 from unibus.core.envelope.message import Message
-from unibus.errors import EntityNotFound, UsageError
+from unibus.errors import EntityNotFound, StoreFailed, UsageError
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -137,3 +137,18 @@ def test_a_bus_on_a_persistence(tmp_path: Path) -> None:
         bus.publish("c", "kept")
         assert [message.body for message in persistence.replay("c")] == ["kept"]
         bus.close()
+
+
+def test_a_persistence_whose_store_fails_to_close_ends_its_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+    persistence = SqlitePersistence.in_memory()
+    store = persistence.store
+
+    class Failing:
+        def close(self) -> None:
+            store.close()
+            raise StoreFailed("the disk is gone")
+
+    monkeypatch.setattr(persistence, "store", Failing())
+    with pytest.raises(StoreFailed):
+        persistence.close()
+    assert persistence._timers._stopped

@@ -1,6 +1,7 @@
 """A bus with a user's MessageBackend: order, retries, dead-lettering, cancelled workers, and what it refuses."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -203,3 +204,51 @@ def test_redis_is_refused_with_a_hint() -> None:
     with pytest.raises(StoreUnavailable) as caught:
         RedisStreamBackend("redis://localhost", stream_prefix="x")
     assert caught.value.hint
+
+
+class SlowRequeue(Noted):
+    """Its requeue takes time, as one over a network does: it ends when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+
+    async def requeue(self, message: BusMessage) -> None:
+        self.begun.set()
+        await self.may_end.wait()
+        await super().requeue(message)
+
+
+@pytest.mark.parametrize("is_unsubscribed", [True, False])
+async def test_close_waits_for_a_cancelled_worker_that_requeues_its_message(is_unsubscribed: bool) -> None:
+    # A second cancellation would interrupt the requeue, and a closed backend could not take the message.
+    backend, entered = SlowRequeue(), asyncio.Event()
+
+    async def handler(message: Message) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    bus = MessageBus(backend)
+    subscription = bus.subscribe("t", handler)
+    await bus.publish("t", "x")
+    await asyncio.wait_for(entered.wait(), GUARD_S)
+    if is_unsubscribed:
+        assert bus.unsubscribe(subscription)
+    else:
+        subscription.cancel()
+    await asyncio.wait_for(backend.begun.wait(), GUARD_S)
+    closing = asyncio.create_task(bus.close(GUARD_S))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    backend.may_end.set()
+    await asyncio.wait_for(closing, GUARD_S)
+    assert backend.calls == ["publish t", "requeue 1", "acknowledge 1", "close"]
+
+
+@pytest.mark.parametrize("api", [MessageBus, SyncMessageBus])
+def test_a_backend_beside_a_file_is_refused(api: type, tmp_path: Path) -> None:
+    # The messages are in the backend: the file would be opened and never used.
+    with pytest.raises(UsageError, match="one store"):
+        api(InMemoryQueueBackend(), persistence_path=tmp_path / "bus.db")
+    assert list(tmp_path.iterdir()) == []

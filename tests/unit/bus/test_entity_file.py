@@ -336,3 +336,11 @@ def test_a_misspelt_key_of_our_own_format_names_the_nearest(document: object, te
     with pytest.raises(ConfigInvalid) as error:
         wanted_entities(json.dumps(document))
     assert str(error.value) == text
+
+
+def test_a_name_that_occurs_twice_in_another_case_is_refused() -> None:
+    # The emulator's format ignores case, so one of the two values would be lost silently.
+    queue = '{"Name": "q", "Properties": {"LockDuration": "PT1M",\n "lockduration": "PT2M"}}'
+    text = '{"UserConfig": {"Namespaces": [{"Queues": [' + queue + "]}]}}"
+    with pytest.raises(ConfigInvalid, match=r"line 2: .*'lockduration' occurs twice"):
+        wanted_entities(text)

@@ -1,10 +1,14 @@
 """An inline handler that raises SystemExit or KeyboardInterrupt: the publish finishes its work, then raises it."""
 
+import threading
+
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.timers import ThreadTimers
+from unibus.clock import SYSTEM_CLOCK
 from unibus.core.envelope.message import Message
 
 
@@ -60,3 +64,19 @@ def test_all_that_was_evicted_is_dead_lettered_and_the_new_message_delivered(syn
         sync_bus.publish_many("c", [3, 4])
     assert dead == [1, 2]
     assert [message.body for message in (sync_bus.pop("c"), sync_bus.pop("c")) if message] == [3, 4]
+
+
+def test_the_timers_outlive_an_action_that_raises_system_exit() -> None:
+    # As worker threads do. Without this thread no retry, no lock renewal and no deadline of a store would be made.
+    reported: list[BaseException] = []
+    ran = threading.Event()
+
+    def leave() -> None:
+        raise SystemExit(1)
+
+    timers = ThreadTimers(SYSTEM_CLOCK, reported.append)
+    timers.after(0, leave)
+    timers.after(0, ran.set)
+    assert ran.wait(GUARD_S)
+    timers.stop()
+    assert [type(error) for error in reported] == [SystemExit]

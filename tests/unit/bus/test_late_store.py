@@ -2,18 +2,25 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
+from opentelemetry.trace import NoOpTracerProvider
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate
 from unibus.bus.api.broker import Broker
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.management.messages.receiving import SettleRequest, release, settle, token_text
+from unibus.bus.otel.tracing import instrument
+from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import COMPLETE, Settle
-from unibus.errors import LockLost, SessionLocked
+from unibus.errors import LockLost, QuotaExceeded, SessionLocked
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store import ClaimRequest
 from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.misbehaving_store import MisbehavingStore
 
@@ -187,3 +194,77 @@ async def test_a_cancelled_receive_releases_what_it_gets(late: MisbehavingStore,
         (message,) = await bus.receive_batch("q", 1, timeout=0)
         assert message.delivery_count == 1
         assert (await bus.accept_session("s", "a", timeout=0)).id == "a"
+
+
+class Interrupted:
+    """An answer of the store whose wait is interrupted: by Ctrl-C, or by a signal handler that raises."""
+
+    is_decided = True
+
+    def __init__(self, pending: Pending[list[Claimed]], error: type[BaseException]) -> None:
+        self._pending = pending
+        self._error = error
+
+    def wait(self, timeout_s: float | None = None) -> list[Claimed]:
+        raise self._error
+
+    def on_decided(self, call: Callable[[Pending[list[Claimed]]], None]) -> None:
+        self._pending.on_decided(call)
+
+
+class InterruptedStore(MisbehavingStore):
+    error: type[BaseException] | None = None
+
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
+        pending = super().claim(request)
+        return pending if self.error is None else cast("Pending[list[Claimed]]", Interrupted(pending, self.error))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("is_deferred", [False, True])
+def test_an_interrupted_receive_releases_what_it_gets(
+    error: type[BaseException], is_deferred: bool, virtual_clock: VirtualClock
+) -> None:
+    timers = virtual_clock.timers(lambda: True)
+    store = InterruptedStore(EmbeddedStore(MemoryJournal(), virtual_clock, timers))
+    with SyncMessageBus(store, clock=virtual_clock) as bus:
+        sequence = bus.send("q", 1).sequence
+        if is_deferred:
+            (message,) = bus.receive_batch("q", 1, timeout=0)
+            message.defer()
+        store.error = error
+        with pytest.raises(error):
+            bus.receive_deferred("q", [sequence]) if is_deferred else bus.receive_batch("q", 1, timeout=0)
+        store.error = None
+        found = bus.entities.get("q")
+        assert (found.locked, found.active + found.deferred) == (0, 1)
+
+
+async def test_settling_each_reports_a_late_refusal_for_its_message_only(
+    late: MisbehavingStore, virtual_clock: VirtualClock
+) -> None:
+    async with MessageBus(late, clock=virtual_clock) as bus:
+        broker = Broker(bus)
+        await bus.create_queue("q")
+        await bus.send_many("q", [1, 2, 3])
+        gone, second, third = await broker.receive("q", 3)
+        await broker.settle(COMPLETE, gone.token)
+        tokens = [token_text(each.token) for each in (gone, second)]
+        found = await settle(broker, "q", SettleRequest("complete", tokens, each=True))
+        assert [None if each.error is None else each.error.code for each in found] == [LockLost.code, None]
+        await release(broker, [gone, third])
+        assert [each.sequence for each in await broker.receive("q", 3)] == [third.sequence]
+
+
+async def test_a_late_refusal_of_a_traced_publish_without_waiting_is_logged(
+    late: MisbehavingStore, virtual_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with MessageBus(late, clock=virtual_clock) as bus:
+        instrument(bus, NoOpTracerProvider())
+        bus.create_channel("c", persistent=True)
+        bus.publish_from_sync("c", 1)
+        await virtual_clock.advance_async(0)  # Waits for the answers.
+        late.refuse_at(1, "apply", QuotaExceeded("full"))
+        bus.publish_from_sync("c", 2)
+        await virtual_clock.advance_async(0)
+    assert "a publish to 'c' that was not awaited has failed: full" in caplog.text

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -201,3 +202,48 @@ async def test_a_session_without_a_block_ends_with_its_lock(virtual_clock: Virtu
     with pytest.raises(SessionLockLost):
         await session.set_state(b"too late")
     await bus.close()
+
+
+class WatchedLocks(dict[int, Any]):
+    """Records for each removal whether the lock that protects the table is held."""
+
+    def __init__(self, guard: threading.Lock) -> None:
+        super().__init__()
+        self._guard = guard
+        self.is_guarded: list[bool] = []
+
+    def pop(self, *given: Any) -> Any:
+        self.is_guarded.append(self._guard.locked())
+        return super().pop(*given)
+
+
+def test_a_lost_lock_is_removed_while_no_timer_reads_the_table(hand_clock: HandClock, hand_timers: HandTimers) -> None:
+    # A store that answers late reports the loss in a thread of its own, while the timer iterates over the locks.
+    rig = Rig(SyncMessageBus, None, hand_clock.clock(hand_timers))
+    rig.create_queue("q", lock_duration=30)
+    rig.send("q", 1)
+    renewals = rig.bus._runtime.queues().renewals
+    renewals._held = held = WatchedLocks(renewals._lock)
+    message = rig.one("q").__enter__()
+    hand_clock.advance(31)
+    hand_timers.fire()
+    assert held.is_guarded == [True]
+    with pytest.raises(LockLost):
+        message.__exit__(None, None, None)
+    rig.end()
+
+
+def test_a_session_is_renewed_at_once_inside_of_a_transaction(hand_clock: HandClock, hand_timers: HandTimers) -> None:
+    # As the lock of a message: a rollback must not take the renewal back, nor may it wait for the commit.
+    rig = Rig(SyncMessageBus, None, hand_clock.clock(hand_timers))
+    rig.create_queue("q", requires_session=True, lock_duration=30)
+    rig.send("q", 1, session_id="a")
+    session = rig.accept_session("q", timeout=0)
+    hand_clock.advance(20)
+    transaction = rig.bus.transaction().__enter__()
+    session.renew_lock()
+    transaction.__exit__(ValueError, ValueError("rolled back"), None)
+    hand_clock.advance(20)
+    hand_timers.fire()
+    session.set_state(b"still mine")
+    rig.end()

@@ -67,6 +67,7 @@ class Broker(EntityOperations):
         self._bus = bus
         self.answer_bytes_max = ANSWER_BYTES_MAX
         self._limits = RateLimits()
+        # A setting of the store, not of this object: it holds for all callers of the store, the bus included.
         self._store.commit_placement.on_loops = commits_on_loop
 
     def now_ns(self) -> int:
@@ -104,6 +105,7 @@ class Broker(EntityOperations):
         self, entity: str, messages: list[Message], durability: Durability | None = None
     ) -> Pending[list[object]]:
         found = self.find(entity)
+        # By the exact name of the entity: listeners and metrics of this process are found by it.
         named = [_for(message, found.name) for message in messages]
         # Tokens are taken before the store is called. A send that the store then rejects has spent them: a client that
         # sends invalid messages is limited, too.
@@ -116,6 +118,7 @@ class Broker(EntityOperations):
     def _store_in(self, found: Entity, durability: Durability | None, messages: list[Message]) -> Pending[list[object]]:
         commands = [send_of(message, found.name) for message in messages]
         # The topic of a persistent channel of this process: its listeners, its bound and its rate limit apply, too.
+        # `send` returns None if no channel of this process has that name: then the store alone decides.
         if found.kind == TOPIC and self._runtime.durable is not None:
             pending = self._runtime.durable.send(found.name, messages, commands, durability)
             if pending is not None:
@@ -145,6 +148,7 @@ class Broker(EntityOperations):
         Fewer if they are large: the one that reaches ANSWER_BYTES_MAX is the last. Without `lock` they are removed.
         A cancelled call releases its messages, without counting a delivery. `interrupted` ends the wait early.
         """
+        # Before anything else: a rejected request creates no span and takes no token of a rate limit.
         _check_count(count)
         held = None if session is None else (session.session_id, session.token)
         request = ClaimRequest(
@@ -176,12 +180,15 @@ class Broker(EntityOperations):
     async def _claim(
         self, request: ClaimRequest, timeout_s: float | None, interrupted: asyncio.Event | None
     ) -> list[Claimed]:
+        # An unknown entity is not refused here: the claim raises the store's error, with its hint.
         limited = self._store.catalog.find(request.entity)
         if limited is None or not limited.settings.receives_per_s:
             look = partial(self._look, request)
             return await until_async(self._queues, request.entity, look, timeout_s, _claimed, interrupted)
         # Tokens for the most that can come, taken before the wait; what did not come is refunded, also when the request
         # is cancelled or its client has disconnected.
+        # Before the claim: messages that were claimed over the limit would have to be released, and would count as
+        # locked meanwhile.
         allowed = self._limits.admit_receives(limited, request.count, self.now_ns())
         found: list[Claimed] = []
         try:
@@ -226,6 +233,7 @@ class Broker(EntityOperations):
 
         A given `entity` or `message_id` must be that of the message, else MessageNotFound, and the lock stays.
         """
+        # By token alone: the client of a protocol knows the token of its lock, and not always the sequence.
         command = Settle(_verb(verb), entity, BY_TOKEN, _token(token))
         command.message_id = message_id
         command.reason = reason
@@ -241,6 +249,7 @@ class Broker(EntityOperations):
             pending = watcher.watch_settle(
                 int(command.verb), place or entity, message_id, lambda: self._store.apply([command])
             )
+        # Without a lock `place` is empty. No channel has that name, so no publisher is notified.
         return notify_settled(self._queues, place, pending).map(_nothing)
 
     def renew(self, token: bytes, *, entity: str = "", message_id: str = "") -> Pending[int]:
@@ -264,6 +273,7 @@ class Broker(EntityOperations):
 
         At the timeout, or when `interrupted` is set, raises SessionLocked, or SessionNotFound without an id.
         """
+        # Not through `_claim`: an accepted session is no message, and takes no token of the rate limit.
         wanted = WantedSession(self._queues, entity, session_id, consumer)
         found = await until_async(self._queues, entity, wanted.look, timeout_s, _accepted, interrupted)
         return wanted.found(found)
@@ -274,6 +284,7 @@ class Broker(EntityOperations):
 
     def release_session(self, lock: SessionLock) -> Pending[None]:
         """Release a session, and with it the messages that were received and not settled."""
+        # Not through `notify_settled`: released messages stay in the entity, so no place becomes free.
         return self._store.apply([_of_session(LEAVE_SESSION, lock)]).map(_nothing)
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
@@ -298,6 +309,7 @@ async def _watched(queues: Queues, entity: str, claiming: Coroutine[object, obje
     return await claiming if watcher is None else await watcher.watch_claim(entity, claiming)
 
 
+# These two undo a claim by `on_done`, unlike receivers.py: the value of a Pending is not read here before it is done.
 async def _claimed(queues: Queues, pending: Pending[list[Claimed]]) -> list[Claimed]:
     try:
         return await pending
@@ -328,6 +340,7 @@ def _for(message: Message, entity: str) -> Message:
     """The message with the exact name of its entity: clients ignore the case of names, channels do not."""
     if message.channel == entity:
         return message
+    # A new envelope: the given message belongs to the caller, who may send it again under its own name.
     other = restored(message.id, entity, message.body, message.timestamp_ns, message.properties)
     other.priority = message.priority
     return other
@@ -343,6 +356,8 @@ def _check_count(count: int) -> None:
 
 
 def _sequence(entity: str, sequence: int) -> int:
+    # MessageNotFound and not UsageError: a client that asks for an impossible number gets the same answer as for one
+    # that is gone.
     if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence < 2**63:
         raise MessageNotFound(f"{entity!r} has no message #{sequence!r:.40}", "pass the sequence number of a message")
     return sequence

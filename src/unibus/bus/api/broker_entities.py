@@ -49,6 +49,8 @@ class EntityOperations:
         self.queues = self._queues
         self.store: Final[Store] = self._store
         self._opened_ns = self._queues.now_ns()
+        # By the number of the entity, with the settings that the rules were decoded from: another settings object means
+        # another text.
         self._access: dict[int, tuple[EntitySettings, tuple[AuthorizationRule, ...]]] = {}
 
     # Entities
@@ -56,6 +58,7 @@ class EntityOperations:
     def create(self, kind: int | str, name: str, settings: Mapping[str, object] | None = None) -> Pending[None]:
         """Create an entity. Raises EntityExists if the name exists, with any settings."""
         number = _kind(kind)
+        # `new_only`: unlike in the Python API, creating the same entity twice is an error in Azure's protocols.
         path = _subscription(self._store.catalog, name) if number == SUBSCRIPTION else checked_server_path(name)
         return self._declare(Declare(path, number, checked_settings(settings or {}), new_only=True))
 
@@ -65,6 +68,8 @@ class EntityOperations:
 
     def delete(self, name: str) -> Pending[None]:
         """Delete an entity with its subscriptions and all messages, the dead-lettered ones included."""
+        # `tap` and not `on_done`: blocked publishers may continue as soon as the change is decided, and must not wait
+        # for the disk.
         return self._store.apply([Drop(name)]).tap(lambda _: self.recount(name)).map(_nothing)
 
     def entity(self, name: str) -> Pending[EntityInfo]:
@@ -85,6 +90,7 @@ class EntityOperations:
     def find(self, name: str) -> Entity:
         """The live entity, for its name, kind and settings. Raises EntityNotFound."""
         found = self._store.catalog.find(name)
+        # The namespace is stored as an entity with a reserved name, which no client may address.
         if found is None or found.kind == NAMESPACE:
             raise EntityNotFound(f"entity {name!r:.80} does not exist", "create it first")
         return found
@@ -125,6 +131,7 @@ class EntityOperations:
         )
 
     def _existing_rules(self, rules: RuleSet | None, subscription: str) -> RuleSet:
+        # Looked up again for the error text only: the name may belong to a queue or topic.
         return existing_rules(rules, subscription, self._store.catalog.find(subscription))
 
     def rules_of(self, info: EntityInfo) -> Pending[list[Rule]]:
@@ -146,6 +153,7 @@ class EntityOperations:
         """
         found = self._store.catalog.find(NAMESPACE_NAME)
         times = [int(info.created_ns) for info in self._store.entities().wait()]
+        # The namespace is not in the list of entities. A time of 0 means that none is stored.
         times += [] if found is None else [int(found.created_ns)]
         return min([each for each in times if each], default=self._opened_ns)
 
@@ -175,6 +183,7 @@ class EntityOperations:
         text = None if entity is None else entity.settings.given.get("authorization_rules")
         if entity is None or not isinstance(text, str):
             return ()
+        # Compared by identity: a change of settings makes a new object, so no request has to compare texts.
         known = self._access.get(entity.number)
         if known is None or known[0] is not entity.settings:
             if len(self._access) >= RULES_REMEMBERED_MAX:
@@ -188,6 +197,7 @@ def _subscription(catalog: Catalog, path: str) -> str:
     topic, mark, name = path.rpartition(_MARK)
     if not mark:
         raise NameInvalid(f"{path!r:.80} is not the path of a subscription", "use topic/Subscriptions/name")
+    # The name before the topic: an invalid name is reported as that, also for a topic that does not exist.
     checked = checked_subscription(name)
     found = catalog.find(topic)
     if found is None or found.kind != TOPIC:

@@ -80,18 +80,21 @@ class BusOperations:
     ) -> None:
         if unknown:
             raise unknown_keyword(type(self).__name__, next(iter(unknown)), CONSTRUCTOR)
+        # The first argument has four meanings: a BusConfig, a MessageBackend, an open store, or a URL or path.
         config = store if isinstance(store, BusConfig) else BusConfig(worker_count, strict, idempotency_ttl)
         backend = store if isinstance(store, MessageBackend) else None
         chosen = None if backend is not None or isinstance(store, BusConfig) else store
         if persistence_path is not None:
-            if chosen is not None:
+            if chosen is not None or backend is not None:
                 raise UsageError(
                     "a bus has one store, but both a store and persistence_path were given", "leave one of them out"
                 )
             chosen = sqlite_url(str(persistence_path))
+        # Before the runtime exists: a bad URL raises without any thread, timer or file to release.
         place: object = chosen if is_store(chosen) else url_of(chosen)
         self._runtime = BusRuntime(config, clock)
         if place:
+            # With persistence_path only channels that ask for it are persistent; with a store all are.
             self._runtime.open_store(place, persistence_path is None)
         self._exchange: Exchange = self._runtime.exchange
         self._workers: BackendWorkers | None = None
@@ -99,12 +102,16 @@ class BusOperations:
             feedback = self._exchange.feedback
             self._workers = BackendWorkers(backend, self._runtime.clock, random.random, feedback)
         if self._is_sync():
+            # A sync bus never runs handlers on the loop of its caller: a blocking `close` or `request` on that loop
+            # would wait for a handler that the loop cannot run.
             self._runtime.executors.adopts_loops = False
             if backend is not None:
                 raise UsageError(
                     "SyncMessageBus cannot use a MessageBackend, which is async", "use the async MessageBus"
                 )
         self._requests = Requests(self._exchange, self._runtime.registry, self._runtime.subscriptions)
+        # Only this object refers to it, so it is finalized with the last reference of the user. The runtime lives
+        # longer: its parts refer to it by callbacks.
         self._leash = BusFinalizer(self._runtime)
         self._durable: PublishPath | None = self._runtime.durable
         self.degraded = ""  # Why the requested store is not used; empty if it is.
@@ -119,6 +126,8 @@ class BusOperations:
 
     def with_persistence(self, persistence: object) -> "BusOperations":
         """Store `persistent=True` channels in this store: a path, a URL, or an open store. Returns the bus."""
+        # A traced bus has a PublishPath also without a store. The line below would replace it, and persistent channels
+        # would not be traced.
         if self._runtime.has_store() or self._durable is not None:
             raise UsageError(
                 "with_persistence() is too late: the bus has a store already, or is traced",
@@ -153,6 +162,7 @@ class BusOperations:
             config = None
         checked = channel_config(config, settings)
         self._check_new(name, checked)
+        # The topic in the store first: if the store rejects it, no channel is left in memory that looks persistent.
         if self._durable is not None:
             self._durable.create(name, checked, update)
         elif checked.persistent:
@@ -167,6 +177,7 @@ class BusOperations:
         patterns.check_new(checked_name(name))
         if config.dead_letter_channel is not None:
             patterns.check_new(config.dead_letter_channel)
+        # A persistent channel is a topic of the store, so the store itself rejects a name that another entity has.
         if not config.persistent:
             self._runtime.registry.names.check_channel(checked_name(name))
 
@@ -230,6 +241,7 @@ class BusOperations:
 
     def move_cursor(self, name: str, seq: object) -> None:
         """Store that the reader has read everything up to `seq`."""
+        # A bool is an int in Python, and True would silently become position 1. 2**63: stores keep it in 64 bits.
         if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq < 2**63:
             raise UsageError(
                 f"the position of a cursor must be a whole number of 0 or more, got {seq!r}",
@@ -288,6 +300,8 @@ class BusOperations:
         a pattern, unless a channel of that name exists. `subscribe(channel, "module", callback)` is also accepted.
         Raises HandlerInvalid, ConfigInvalid, NameInvalid, EntityExists or BusClosed, before anything is changed.
         """
+        # Everything that needs no handler is checked before a decorator is returned: the mistake raises where the
+        # options are.
         check_option_names(options)
         slots = checked_concurrency(concurrency)
         chosen = cast(SubscribeOptions, options)
@@ -341,6 +355,8 @@ class BusOperations:
         self._runtime.registry.check_process()
         if self._workers is not None:
             return self._workers.unsubscribe(subscription)
+        # Both are asked, and not the second only if the first finds nothing: a handler may be subscribed to a
+        # persistent channel and to one in memory.
         found = self._durable is not None and self._durable.unsubscribe(subscription)
         return self._runtime.unsubscribe(subscription) or found
 
@@ -381,11 +397,15 @@ class BusOperations:
                     "publish(message) takes no other arguments",
                     "set them on the message: message.with_priority(…), message.with_headers(…)",
                 )
+            # `envelope` checks what it makes itself. A Message is made by the caller, so its body and its schedule are
+            # checked here.
             self._exchange.check_size(channel.channel, channel.body)
             if channel.properties is not None and channel.properties.scheduled_at_ns:
                 raise cannot_schedule()
             if self._exchange.log_threads:
                 self._exchange.feedback.note(channel.id)
+            # `take` succeeds for one publish of this object. Every other one gets a copy: each admission assigns a
+            # sequence, and one object has only one.
             return channel if channel.take() else channel.fresh()
         if not isinstance(channel, str):
             raise UsageError(f"a channel name must be a str, not {type(channel).__name__}")
@@ -410,14 +430,18 @@ class BusOperations:
 
     def _put_off(self, target: Channel, messages: list[Message]) -> bool:
         """Inside a transaction: publish after its commit. False if no transaction is open."""
+        # The counter counts transactions of all tasks and threads: this task may have none.
         transaction = current(self._runtime.queues().store)
         if transaction is None:
             return False
+        # Channels in memory cannot take a message back. So a publish that a rollback has to undo is not made before the
+        # commit.
         transaction.afterwards(lambda: self._post_late(target, messages))
         return True
 
     def _post_late(self, target: Channel, messages: list[Message]) -> None:
         """Publish after the commit. A rejected message can only be counted and logged: the commit cannot be undone."""
+        # Without waiting: this may run in the thread that commits for all callers.
         verdict = self._exchange.post_many(target, messages, True)
         if verdict > DUPLICATE:
             error = self._exchange.refusal(target, one_or_all(messages), verdict)
@@ -431,6 +455,7 @@ class BusOperations:
         if not may_block:
             verdict = self._exchange.post_many(target, messages, True)
         elif len(messages) <= target.max_size:
+            # The shorter of the channel's limit and the caller's.
             timeout_s = target.block_timeout_s
             if limit_s is not None and (timeout_s is None or limit_s < timeout_s):
                 timeout_s = limit_s
@@ -472,6 +497,7 @@ class BusOperations:
             return None
         properties = MessageProperties()
         try:
+            # Not left to `set_fields`: the error here names the methods that can delay a message.
             if fields.get("delay") is not None:
                 raise cannot_schedule()
             set_fields(properties, fields)

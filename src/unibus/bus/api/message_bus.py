@@ -92,6 +92,8 @@ class MessageBus(BusOperations):
         MessageTooLarge, PriorityInvalid, UsageError (also for a `delay`: use `send`).
         """
         exchange = self._exchange
+        # The order decides which error wins, as in Exchange.publish: arguments, then the channel, then the envelope.
+        # Nothing is changed before the message is posted.
         workers = self._workers
         if delay is not None:
             raise self._refused_delay()
@@ -100,16 +102,20 @@ class MessageBus(BusOperations):
             properties = self._properties(trace_id, headers, correlation_id, ttl, dedup_key, fields)
         elif dedup_key is not None or fields is not None:
             properties = self._properties(None, None, None, None, dedup_key, fields)
+        # The common form without the call of `_message`, in the hot path.
         if isinstance(channel, str):
             target = exchange.channel(channel)
             message = exchange.envelope(target, payload, priority, properties)
         else:
             message = self._message(channel, payload, priority, properties)
             target = exchange.channel(message.channel)
+        # A backend has no PublishPath and no backpressure: its own `publish` is awaited by the caller.
         if workers is not None:
             return settled.published_by(workers.backend, message)
         if self._durable is not None and self._durable.takes(target.name):
             return self._durable.publish(target, message)
+        # The counter first: without an open transaction on this bus, no context variable is read. A persistent publish
+        # has joined the transaction above, inside of `_durable`.
         if exchange.transactions and self._put_off(target, [message]):
             return settled.publish(message)
         verdict = exchange.post(target, message)
@@ -118,6 +124,8 @@ class MessageBus(BusOperations):
                 # Yield to the event loop: a task that only publishes would never let its own handlers run.
                 return settled.publish_after_others(message)
             return settled.publish(message)
+        # The coroutine registers the publisher when it is awaited, and not before: a result that is never awaited must
+        # not hold a position among the blocked publishers.
         if verdict == FULL and target.waits:
             return self._publish_when_free(target, [message])
         raise exchange.refusal(target, message, verdict)
@@ -157,6 +165,7 @@ class MessageBus(BusOperations):
         verdict = exchange.post_many(target, messages)
         if verdict <= DUPLICATE:
             return settled.publish_many(messages)
+        # A batch larger than the bound would wait for ever: it is refused at once.
         if verdict == FULL and target.waits and len(messages) <= target.max_size:
             at_call = self._is_posted_at_call(target, messages)
             return settled.publish_many(messages) if at_call else self._wait_for_places(target, messages)
@@ -209,23 +218,31 @@ class MessageBus(BusOperations):
         reply: asyncio.Future[Message] = loop.create_future()
 
         def answer(answered: Message) -> None:
+            # In the thread of the replying handler, which may be another one: a future may only be resolved on its own
+            # loop.
             notify_loop(loop, partial(settle, reply, answered))
 
+        # Before `expect`: a request that fails here leaves no open request behind.
         self._check_listened(message)
         graph = self._runtime.backpressure.graph
         request = self._requests.expect(message, answer)
         asking = graph.current_group()
         if asking is not None:
+            # A handler that waits for a reply may block its own group. Its wait is an edge of the wait graph, so that
+            # no publisher waits in a cycle with it (wait_graph.py).
             graph.enter_request(asking, request, message.channel)
         try:
             async with asyncio.timeout(timeout):
+                # Inside of the timeout: the wait for a free place is a part of the time for the reply.
                 await self.publish(message)
                 return reply_body(await reply)
+        # Only that of the timeout above: an error of the handler arrives as RequestFailed.
         except TimeoutError as error:
             raise no_reply(message.channel, timeout) from error
         finally:
             if asking is not None:
                 graph.leave(asking, request)
+            # Also after a cancellation: a reply that comes later finds no open request and is ignored.
             self._requests.forget(request)
 
     # Queues: a message is stored until it is received and completed
@@ -382,6 +399,7 @@ class MessageBus(BusOperations):
         More rows than `rows_max` are cut off (`truncated`). Raises QueryStopped at the other limits, and QueryInvalid
         for invalid or other SQL.
         """
+        # Arguments and limits are checked at the call; the SQL is compiled and run when the result is awaited.
         asked = query(self._runtime.queues().store, sql, parameters, time_limit, rows_max, memory_mb)
         return settled.query_messages(asked)
 
@@ -412,6 +430,8 @@ class MessageBus(BusOperations):
     async def _stop(self, timeout: float | None) -> bool:
         runtime = self._runtime
         deadline = Deadline(timeout)
+        # In a thread: `pause` joins the worker threads, and their handlers may need this loop to return. Async handlers
+        # are waited for afterwards, on the loop.
         threads_ended = await asyncio.to_thread(runtime.executors.pause, timeout)
         return await runtime.drain.wait_async(deadline.left_s(), runtime.executors.are_at_rest) and threads_ended
 
@@ -430,9 +450,12 @@ class MessageBus(BusOperations):
     async def _close(self, drain_timeout: float | None) -> None:
         shutdown = self._runtime.shutdown
         workers = self._workers
+        # Closed already, and the workers before that: nothing is left to end.
         if workers is None or shutdown.closing.is_done:
             await shutdown.closing.close_async(drain_timeout)
             return
+        # First, as for every close. The workers end before the steps of the shutdown, and an error of the backend is
+        # raised last: it must not keep the bus open.
         shutdown.refuse()
         failure = await workers.close()
         await shutdown.closing.close_async(drain_timeout)
@@ -441,6 +464,7 @@ class MessageBus(BusOperations):
 
     async def __aenter__(self) -> "MessageBus":
         self._runtime.registry.check_open("entered")
+        # The home loop: async handlers that are subscribed without a running loop run on it (HomeExecutor).
         self._runtime.executors.home = asyncio.get_running_loop()
         self._runtime.start(None)
         return self
@@ -451,6 +475,7 @@ class MessageBus(BusOperations):
         Cancelling the task, Ctrl-C, and `close(drain_timeout=…)` from elsewhere end the wait. After an exception in the
         block it waits at most 5 seconds.
         """
+        # After an exception the caller wants to see the error soon, and not after the handlers of a long backlog.
         if kind is not None:
             add_publish_hint(error)
             await self.close()
@@ -479,6 +504,7 @@ refuse(
 
 
 def settle(reply: "asyncio.Future[Message]", message: Message) -> None:
+    # Cancelled meanwhile, or at its timeout: the reply came in the same turn of the loop.
     if not reply.done():
         reply.set_result(message)
 

@@ -26,6 +26,7 @@ _KNOWN = ("backend", "redis_url", "stream_prefix", "worker_count", "strict", "al
 def configure_message_bus(bus: MessageBus | str | None = None) -> MessageBus:
     """Make this bus, or a new one for this URL, the bus of the process. Returns it; the previous one stays open."""
     global _bus
+    # Outside of the lock: opening a store may take long, and `get_message_bus` of another thread must not wait for it.
     chosen = bus if isinstance(bus, MessageBus) else MessageBus(bus)
     with _lock:
         _bus = chosen
@@ -36,6 +37,7 @@ def get_message_bus() -> MessageBus:
     """The bus of the process; the first call makes one in memory if none is configured."""
     global _bus
     with _lock:
+        # Inside of the lock, unlike above: a bus in memory opens nothing, and two threads must get the same one.
         if _bus is None:
             _bus = MessageBus()
         return _bus
@@ -48,6 +50,8 @@ def shutdown_message_bus() -> Awaitable[None]:
     global _bus
     with _lock:
         if _bus is not None:
+            # Kept until it is closed: a caller whose close was cancelled or interrupted calls again, and finds the same
+            # bus here.
             _leaving.append(_bus)
             _bus = None
         buses = list(_leaving)
@@ -55,6 +59,7 @@ def shutdown_message_bus() -> Awaitable[None]:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        # Without a loop the caller cannot await: close now. The result can still be awaited by code that runs on both.
         asyncio.run(closing)
         return NothingToAwait()
     return closing
@@ -63,6 +68,7 @@ def shutdown_message_bus() -> Awaitable[None]:
 def messaging_settings(settings: Mapping[str, object] | None) -> dict[str, object]:
     """The `messaging` block with its defaults; raises ConfigInvalid for unknown keys."""
     given = dict(settings or {})
+    # The whole settings file of an application, or its `messaging` block alone.
     block = given.get("messaging", given)
     chosen = dict(block) if isinstance(block, Mapping) else given
     unknown = [name for name in chosen if name not in _KNOWN]
@@ -88,6 +94,7 @@ def setup_message_bus(settings: Mapping[str, object] | None = None, logger: logg
     try:
         bus = _built(chosen)
     except StoreUnavailable as error:
+        # A durable store is never replaced by memory silently: messages would be lost with the process.
         if not chosen.get("allow_degraded"):
             raise
         logger.warning("the store cannot be opened, messages are in memory only (allow_degraded): %s", error)
@@ -99,6 +106,7 @@ def setup_message_bus(settings: Mapping[str, object] | None = None, logger: logg
 def _built(chosen: Mapping[str, object]) -> MessageBus:
     url = chosen["redis_url"] if chosen["backend"] == "redis" else chosen["backend"]
     count = chosen.get("worker_count")
+    # Left out and not passed as None: the constructor has the default.
     if isinstance(count, int):
         return MessageBus(url, worker_count=count, strict=bool(chosen.get("strict")))
     return MessageBus(url, strict=bool(chosen.get("strict")))
@@ -107,6 +115,7 @@ def _built(chosen: Mapping[str, object]) -> MessageBus:
 async def _close(buses: list[MessageBus]) -> None:
     for bus in buses:
         try:
+            # One after the other. If one is cancelled or raises, the rest stays in `_leaving` for the next call.
             await bus.close()
         except BusError:
             _forget(bus)  # The bus is closed, although with an error.

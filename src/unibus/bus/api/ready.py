@@ -26,6 +26,7 @@ async def publish(message: Message) -> Message:
 
 
 async def publish_after_others(message: Message) -> Message:
+    # One turn of the loop: the handlers of this loop run before the publisher continues.
     await asyncio.sleep(0)
     return message
 
@@ -48,6 +49,7 @@ async def published_by(backend: MessageBackend, message: Message) -> Message:
 
 
 async def query_messages(query: "Query") -> "QueryResult":
+    # All below read from disk or wait for the store: in a thread, so that the loop serves others meanwhile.
     return await query.run_aside()
 
 

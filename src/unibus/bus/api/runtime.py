@@ -61,6 +61,8 @@ DROPPED_S: Final = 1.0
 """How long the finalizer of a bus may block its thread. Usually the file is closed long before that."""
 
 
+# For Message.new() without a bus. In a forked child the generator is replaced: its prefix is random for each process,
+# and two processes with the same prefix would count up the same ids.
 set_default_id_generator(new_id_generator(SYSTEM_CLOCK))
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: set_default_id_generator(new_id_generator(SYSTEM_CLOCK)))
@@ -77,9 +79,13 @@ class BusRuntime:
         # thread can see the bus.
         self.exchange = Exchange(new_id_generator(clock), clock)
         self.registry = Registry(self.exchange, config)
+        # A virtual clock has timers of its own. It calls `_is_resting`, which reads parts that are made below, when a
+        # test advances it: not before the constructor has returned.
         self.timers: Timers = clock.timers(self._is_resting) or ThreadTimers(clock, report)
         self.outcomes = BusDeliveryOutcomes(self.exchange, self.timers, random.random)
         self.delivery = SlotRunner(self.outcomes)
+        # For the watch of event loops, which measures real time: timers of a virtual clock run only when a test
+        # advances it.
         watch_timers = self.timers if isinstance(self.timers, ThreadTimers) else None
         self.executors = HandlerExecutors(self.delivery, config.worker_count, watch_timers, clock.monotonic_ns)
         self.backpressure = Backpressure(self.exchange, self.timers, self._can_handle)
@@ -92,6 +98,7 @@ class BusRuntime:
         self.on_store: Callable[[], None] | None = None  # Called when a store was opened; tracing wraps it then.
         self._queues: Queues | None = None
         self._outboxes: Outboxes | None = None
+        # The cycles: the exchange publishes into the parts that were made with it.
         self.exchange.delivery = self.delivery
         self.exchange.provider = self.registry
         self.exchange.look_again_later = self.backpressure.look_again_later
@@ -103,6 +110,8 @@ class BusRuntime:
         # The shutdown and not the runtime, in a weak set: the registration must not keep a forgotten bus alive.
         at_exit.open_buses.add(self.shutdown)
         log_plain_build()
+        # Weak: the list of callbacks at a fork lives as long as the process, and would keep the bus alive. `on_fork`
+        # forgets the callback with the mark, so the runtime has to hold the mark.
         me = weakref.ref(self)
         self._fork_mark = on_fork(lambda pid: _leave_to_parent(me(), pid))
 
@@ -122,6 +131,8 @@ class BusRuntime:
         self.registry.patterns.stored = opened
         self.registry.names.store = opened
         self.registry.names.is_persistent = self.durable.takes
+        # Each part checks names against the other: channels against the entities of the store, and queues against the
+        # channels in memory.
         self.registry.names.claimed = self._queues.named.clear
         self._queues.check_entity = self.registry.names.check_entity
         self.registry.patterns.is_durable = by_default
@@ -142,6 +153,7 @@ class BusRuntime:
     def queues(self) -> Queues:
         """The operations on queues. A bus in memory opens a store in memory with the first of them."""
         queues = self._queues
+        # Without the lock: `_queues` is set once and never replaced.
         if queues is not None and not self.exchange.closed:
             return queues
         self.registry.check_open("sent or received")
@@ -168,6 +180,8 @@ class BusRuntime:
         """For the repr of the bus: without a lock, so that it works at any time."""
         queues = self._queues
         place = "memory" if queues is None else without_secrets(queues.store.url)
+        # The values may be of different moments, which is good enough for a repr. With a lock, a debugger that shows
+        # the bus could block on the thread that it has stopped.
         state = "stopped" if self.delivery.paused else "open"
         if self.exchange.closed:
             state = "closed" if self.shutdown.closing.is_done else "closing"
@@ -187,6 +201,8 @@ class BusRuntime:
 
         On a persistent channel: the unsettled messages of its slowest group.
         """
+        # The store first: a persistent channel also has a Channel in memory, and its groups in the store have the
+        # backlog.
         stored = self._stored(name)
         if stored:
             return max(unsettled(info) for info in stored)
@@ -220,6 +236,8 @@ class BusRuntime:
     def _pop_stored(self, name: str, stored: list[EntityInfo]) -> Message | None:
         """Remove a message of the first group that has one. It is removed durably when this returns."""
         for info in stored:
+            # `groups_of` returns the topic itself as long as the channel has no group and keeps messages for the first
+            # one.
             if info.name == name:
                 if info.active:
                     raise UsageError(
@@ -227,6 +245,8 @@ class BusRuntime:
                         "subscribe first: the first group gets the waiting messages; then pop() or receive()",
                     )
             elif info.active:
+                # Without a lock: removed with the claim. `wait` returns when the removal is durable, so a crash
+                # afterwards does not deliver the message a second time.
                 request = ClaimRequest(info.name, 1, lock=False)
                 for claimed in claim(self.queues(), request).wait():
                     return message_of(claimed)
@@ -264,6 +284,7 @@ class BusRuntime:
         return bool(found)
 
     def _can_handle(self, group: Group) -> bool:
+        # For blocked publishers: while this is False no place becomes free, and waiting would never end.
         return not self.delivery.paused and self.executors.can_run(group)
 
     def _is_resting(self) -> bool:
@@ -277,6 +298,7 @@ class BusRuntime:
         return self.shutdown.draining and consumer is not None and consumer.bus is self.exchange
 
     def start(self, worker_count: int | None) -> None:
+        # BusConfig checks the number: the same limits and the same error as in the constructor.
         checked = None if worker_count is None else BusConfig(worker_count=worker_count).worker_count
         self.executors.start(checked)
         # Slots gave up while the bus was stopped, and publishes woke none: wake the backlog once.
@@ -289,6 +311,8 @@ def _leave_to_parent(runtime: BusRuntime | None, pid: int) -> None:
     it at the fork, and no thread of the child releases it (stores/seam/forked.py)."""
     if not isinstance(runtime, BusRuntime):
         return  # The child of a child: it is a ForkedRuntime already.
+    # The flags first, and plain assignments only: from here on every call of the child is rejected, also one that fails
+    # in the steps below.
     runtime.exchange.closed = True
     runtime.delivery.paused = True
     runtime.executors.pool.stopped = True

@@ -108,6 +108,7 @@ class SyncMessageBus(BusOperations):
         if exchange.transactions and self._put_off(target, [message]):
             return message
         verdict = exchange.post(target, message)
+        # A duplicate is no error: it is dropped and counted, and the publisher that repeats itself gets its message.
         if verdict > DUPLICATE:
             self._refused(target, [message], verdict)
         elif exchange.posts & _YIELD_MASK == 0:
@@ -171,13 +172,16 @@ class SyncMessageBus(BusOperations):
             replies.append(answered)
             arrived.set()
 
+        # Before `expect`: a request that fails here leaves no open request behind.
         self._check_listened(message)
         graph = self._runtime.backpressure.graph
         request = self._requests.expect(message, answer)
+        # As in MessageBus._request: the wait of a handler for a reply is an edge of the wait graph.
         asking = graph.current_group()
         if asking is not None:
             graph.enter_request(asking, request, message.channel)
         try:
+            # The event and not the list decides: `answer` appends first, so after the event the reply is there.
             if not arrived.wait(self._publish_request(message, timeout)):
                 raise no_reply(message.channel, timeout)
             return reply_body(replies[0])
@@ -190,6 +194,8 @@ class SyncMessageBus(BusOperations):
         """Publish. The wait for a free place is a part of the time for the reply; returns what is left of it."""
         target = self._exchange.channel(message.channel)
         if self._durable is not None and self._durable.takes(target.name):
+            # The commit has no timeout: a write in progress cannot be interrupted. The time for the reply begins after
+            # it.
             self._durable.publish(target, message).wait()
             return timeout_s
         verdict = self._exchange.post(target, message)
@@ -201,6 +207,7 @@ class SyncMessageBus(BusOperations):
         except QueueFull as error:
             if timeout_s is None or time.monotonic() - started_s < timeout_s:
                 raise
+            # The whole time of the request is over: the caller asked for a reply, so RequestTimeout and not QueueFull.
             raise no_reply(message.channel, timeout_s) from error
         return None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - started_s))
 
@@ -381,6 +388,7 @@ class SyncMessageBus(BusOperations):
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
         """Stop the delivery; messages wait for `start`. False if a handler was still running at the timeout."""
         runtime = self._runtime
+        # One timeout for both waits: first for the worker threads, then for async handlers.
         deadline = Deadline(timeout)
         threads_ended = runtime.executors.pause(timeout)
         return runtime.drain.wait(deadline.left_s(), runtime.executors.are_at_rest) and threads_ended
@@ -405,6 +413,7 @@ class SyncMessageBus(BusOperations):
             add_publish_hint(error)
             self.close()
             return
+        # Read by the shutdown: it waits for handlers without a limit, and for the last steps only a few seconds.
         self._runtime.shutdown.is_left = True
         try:
             self.close(None)
@@ -431,5 +440,6 @@ def yield_gil(target: Channel, due: bool) -> None:
     enough: i64 = target.max_size // 2 if target.max_size else _BACKLOG
     for group in target.routes:
         if group.queue.size >= enough or (due and group.queue.size):
+            # Once for all groups: a waiting worker gets the GIL with the first release.
             time.sleep(0)
             return

@@ -54,6 +54,7 @@ def shown(annotation: object) -> str:
     arguments = typing.get_args(annotation)
     if annotation is types.NoneType:
         return "None"
+    # The arguments of Literal are values and no types.
     if typing.get_origin(annotation) is typing.Literal or not arguments:
         return annotation.__name__ if isinstance(annotation, type) else str(annotation)
     if is_union(annotation):
@@ -83,11 +84,14 @@ def parts_of(annotation: object) -> Iterator[object]:
 
 def _inside(part: object) -> list[object]:
     if typing.get_origin(part) is typing.Annotated:
+        # With the metadata: constraints of pydantic are found there.
         return [*typing.get_args(part), *getattr(part, "__metadata__", ())]
+    # Its arguments are values: an annotation is not searched in them.
     if typing.get_origin(part) is typing.Literal:
         return []
     origin = typing.get_origin(part)
     arguments = [argument for argument in typing.get_args(part) if argument is not Ellipsis]
+    # With the fields evaluated: an annotation may be text, and NameError is reported by the caller.
     if _has_typed_fields(part):
         return list(typing.get_type_hints(part, include_extras=True).values())
     return [*arguments, origin] if _has_typed_fields(origin) else arguments

@@ -33,6 +33,7 @@ def class_of(annotation: typing.Any) -> typing.Any:
 def fields_of_class(annotation: typing.Any) -> list[ClassField]:
     """The fields that an instance is made from. Raises NameError if an annotation cannot be evaluated."""
     wanted = class_of(annotation)
+    # Evaluated once for all kinds of classes, with inherited fields and with text annotations.
     hints = _hints(annotation, wanted)
     if is_typeddict(wanted):
         return [_key(wanted, name, hint) for name, hint in hints.items()]
@@ -44,6 +45,7 @@ def fields_of_class(annotation: typing.Any) -> list[ClassField]:
             ClassField(field.encode_name, field.encode_name, field.name, field.required, hints[field.name])
             for field in msgspec.structs.fields(wanted)
         ]
+    # `init` False: the class sets the field itself, so a body cannot give it.
     fields = wanted.__attrs_attrs__ if is_attrs(wanted) else dataclasses.fields(wanted)
     return [_attribute(field, hints.get(field.name, typing.Any)) for field in fields if field.init]
 
@@ -74,6 +76,7 @@ def _hints(annotation: typing.Any, wanted: typing.Any) -> dict[str, typing.Any]:
     """The types of the fields, with the arguments of a generic class in the places of its type variables."""
     hints = typing.get_type_hints(wanted, include_extras=True)
     arguments = typing.get_args(unwrapped(annotation))
+    # Not strict: a bare `Page` has parameters and no arguments.
     given = dict(zip(getattr(wanted, "__parameters__", ()), arguments, strict=False))
     return {name: _filled(hint, given) for name, hint in hints.items()} if given else hints
 
@@ -82,6 +85,7 @@ def _filled(hint: typing.Any, given: dict[object, typing.Any]) -> typing.Any:
     if isinstance(hint, typing.TypeVar):
         return given.get(hint, hint)
     parameters = getattr(hint, "__parameters__", ())
+    # A class such as `list` without arguments has nothing to fill in.
     if not parameters or isinstance(hint, type):
         return hint
     return hint[tuple(given.get(parameter, parameter) for parameter in parameters)]
@@ -89,6 +93,7 @@ def _filled(hint: typing.Any, given: dict[object, typing.Any]) -> typing.Any:
 
 def _key(wanted: typing.Any, name: str, hint: typing.Any) -> ClassField:
     required = name in wanted.__required_keys__
+    # In any order and nested: NotRequired[ReadOnly[int]].
     while typing.get_origin(hint) in _QUALIFIERS:
         origin, (hint,) = typing.get_origin(hint), typing.get_args(hint)
         required = {"Required": True, "NotRequired": False}.get(getattr(origin, "_name", ""), required)
@@ -99,7 +104,9 @@ def _attribute(field: typing.Any, hint: typing.Any) -> ClassField:
     if isinstance(field, dataclasses.Field):
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         return ClassField(field.name, field.name, field.name, required, hint)
+    # By name: attrs is not imported here, as in every module of this package.
     required = type(field.default).__name__ == "_Nothing"
+    # A stored body has the name of the attribute, the constructor of attrs its alias.
     return ClassField(field.name, field.alias, field.alias, required, hint, field.converter)
 
 

@@ -63,6 +63,7 @@ class Placeholders:
 
     def replaced(self, annotation: typing.Any) -> typing.Any:
         """The annotation with placeholders, or the very same one if it needs none."""
+        # A class that contains itself is found here: its placeholder is registered before its fields are read.
         if is_hashable(annotation) and annotation in self._of:
             return self._of[annotation]
         if _is_for_pydantic(annotation):
@@ -80,6 +81,7 @@ class Placeholders:
         return typing.get_origin(annotation)[replaced if len(replaced) > 1 else replaced[0]]
 
     def _placeholder(self, key: object, read: Callable[[object], object]) -> type:
+        # A new class for each: msgspec passes it to the hook, which finds the reader by it.
         placeholder = _AcceptsAll("Placeholder", (), {})
         if is_hashable(key):
             self._of[key] = placeholder
@@ -96,11 +98,13 @@ class Placeholders:
         return placeholder
 
     def _made(self, wanted: typing.Any, fields: list[_Field], value: object) -> object:
+        # An instance is passed on as it is, not validated again. A TypedDict has no instances: isinstance would raise.
         if not is_typeddict(wanted) and isinstance(value, wanted):
             return value
         given = _given(wanted, [field for field, _ in fields], value)
         values: dict[str, object] = {}
         for field, kind in fields:
+            # Its own default and not None: None is a value that a body may have.
             found = given.get(field.key, given.get(field.other, _MISSING))
             if found is not _MISSING:
                 values[field.parameter] = found if kind is None else self._converted(found, field.key, kind)
@@ -121,8 +125,10 @@ class Placeholders:
 
     def _union(self, annotation: object, members: tuple[object, ...], replaced: tuple[typing.Any, ...]) -> object:
         union = functools.reduce(operator.or_, replaced)
+        # Kinds that msgspec can distinguish by their JSON type, such as `Order | None`: its own way is faster.
         if is_supported(union):
             return annotation if all(map(operator.is_, members, replaced)) else union
+        # Here, when the handler is subscribed: a member that no body can be converted to is an error then.
         for member, wanted in zip(members, replaced, strict=True):
             check_supported(wanted, member)
         choices = [_Choice(*pair, accepted_keys(pair[0])) for pair in zip(members, replaced, strict=True)]
@@ -134,15 +140,18 @@ class Placeholders:
         problems: list[str] = []
         keys = _keys_of(value)
         for member, wanted, accepted in choices:
+            # Exactly this class: an instance of a subclass may belong to another member.
             if isinstance(member, type) and type(value) is member:
                 return value
             try:
                 made = msgspec.convert(value, wanted, dec_hook=self.read, from_attributes=True, str_keys=True)
+                # By the number of common keys: a class whose fields are all optional accepts every dict.
                 fitting.append((len(keys & accepted), made))
             except Exception as error:
                 problems.append(f"not {shown(member)} ({described(error)})")
         if not fitting:
             raise Described("; ".join(problems))
+        # `max` returns the first of equals: the order of the annotation decides.
         return max(fitting, key=operator.itemgetter(0))[1]
 
 
@@ -176,6 +185,7 @@ def _is_for_pydantic(part: object) -> bool:
 
 def is_supported(wanted: object) -> bool:
     try:
+        # msgspec checks a type only when a Decoder for it is made.
         msgspec.json.Decoder(wanted)
     except _UNSUPPORTED:
         return False
@@ -228,6 +238,7 @@ def _by_position(config: typing.Any, fields: list[ClassField], given: object) ->
     if not isinstance(given, (list, tuple)):
         raise Described(f"Expected `array`, got `{type(given).__name__}`")
     keys = [field.key for field in fields]
+    # A tagged struct has its tag as the first item.
     if config is not None and config.tag is not None:
         keys.insert(0, config.tag_field)
     if len(given) > len(keys) and (config is None or config.forbid_unknown_fields):
@@ -237,6 +248,7 @@ def _by_position(config: typing.Any, fields: list[ClassField], given: object) ->
 
 def _check_struct(config: typing.Any, fields: list[ClassField], given: dict[object, object]) -> None:
     """The rules of a struct that msgspec enforces where it makes the struct itself."""
+    # A missing tag is accepted, as msgspec does for a single struct.
     tag = given.get(config.tag_field, config.tag)
     if config.tag is not None and tag != config.tag:
         raise Described(f"Invalid value {cut(repr(tag))} - at `$.{config.tag_field}`")

@@ -52,12 +52,14 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
     """A function that converts a body to the type, or raises PayloadMismatch. Raises HandlerInvalid for a type that
     no body can be converted to. `in_memory`: bodies may be instances of any class, because they are passed on as they
     are; then only an annotation that also has no such class is refused."""
+    # The classes whose instances are passed on as they are. In memory a body may be such an object itself.
     exact = _classes(annotation)
     try:
         reader = _reader_of(annotation)
         if not in_memory:
             _check_stored(annotation)
     except HandlerInvalid as error:
+        # Instances of these classes can still arrive in memory; only every other body is refused, with this reason.
         if not (in_memory and exact):
             raise
         refuse = functools.partial(_refuse, error.what)
@@ -84,6 +86,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
                 converted = read(body)
             # If the conversion only validated the body (a dict as dict[str, int]), pass the original, not the copy.
             return body if keeps_types and type(converted) is kind and converted == body else converted
+        # Not the fault of the body: a PayloadMismatch would dead-letter the message at once, without a retry.
         except MemoryError:
             raise
         except Exception as error:  # Validators, converters and __post_init__ may raise anything: no retry helps.
@@ -100,6 +103,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
 def body_as(body: object, wanted: type[T]) -> T:
     """The body as that type. Raises PayloadMismatch if it does not fit, HandlerInvalid for a type that cannot be."""
     try:
+        # Cached: a receiver calls this for each message, and making a converter takes much longer than using it.
         convert = _cached(typing.cast(Hashable, wanted))
     except TypeError:  # Constraints that cannot be hashed.
         convert = converter(wanted)
@@ -124,6 +128,7 @@ def _check_stored(annotation: object) -> None:
         return
     if needs_constructor(annotation):  # msgspec may not know it, but the class itself can make its instances.
         return
+    # CustomType: msgspec knows nothing about the class, and would only check isinstance.
     custom = isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType)
     if custom and not any(issubclass(kind, annotation) for kind in _DECODED):
         raise HandlerInvalid(
@@ -141,6 +146,7 @@ def _decoded(body: object, read: Convert, read_json: Convert) -> object:
     if body.format is SerializationFormat.JSON:
         return read_json(body.data)
     if body.format is SerializationFormat.MESSAGE_PACK:
+        # Decoded to plain values first, so that one reader serves all formats.
         return read(msgspec.msgpack.decode(body.data))
     raise ValueError(f"data in the format {body.format.value} cannot be decoded")
 
@@ -170,9 +176,11 @@ def _msgspec_reader(annotation: typing.Any) -> BodyReader:
     placeholders = Placeholders()
     wanted = placeholders.replaced(annotation)
     check_supported(wanted, annotation)
+    # Without placeholders msgspec runs without calling back into Python.
     hook = None if wanted is annotation else placeholders.read
     wants_dict = unwrapped(annotation) is dict or typing.get_origin(unwrapped(annotation)) is dict
 
+    # Decided once: the second attempt below is for annotations with such an enum only.
     has_enums = any(map(_is_plain_enum, parts_of(annotation)))
 
     def value(body: object) -> object:
@@ -190,6 +198,8 @@ def _msgspec_reader(annotation: typing.Any) -> BodyReader:
         try:
             return msgspec.convert(untagged(tagged(body, True)), wanted, dec_hook=hook)
         except Exception:
+            # The error of the body as it was given: that of the second attempt would describe values that the user
+            # never wrote.
             raise first from None
 
     def json(data: bytes) -> object:

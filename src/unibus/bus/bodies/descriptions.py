@@ -10,6 +10,7 @@ import re
 VALUE_CHARS_MAX = 80
 _TEXT_CHARS_MAX = 200
 
+# 81: one more than VALUE_CHARS_MAX. Libraries quote the value that did not fit, which may be secret or large.
 _QUOTED = re.compile(r"""'[^']{81,}'|"[^"]{81,}"|`[^`]{81,}`""", re.DOTALL)
 _RUN = re.compile(r"\S{81,}")
 _TWO_PATHS = re.compile(r" - at `\$([^`]*)` - at `\$([^`]*)`")
@@ -36,6 +37,7 @@ def described(error: BaseException) -> str:
         return merged_paths(text)
     if cause is not None and text.startswith(str(cause)):  # msgspec repeats a ValueError of the user, with the place.
         return shortened(_said(cause)) + merged_paths(text[len(str(cause)) :])
+    # The place is kept whole, and only the text before it is shortened: the name of the field is what helps.
     path = _PATH.search(text)
     place = path.group() if path else ""
     return shortened(_said(error) if not place else text[: -len(place)]) + merged_paths(place)

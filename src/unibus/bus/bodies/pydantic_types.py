@@ -42,6 +42,7 @@ def is_pydantic_type(part: object) -> bool:
     """A model, a pydantic dataclass, a type with a pydantic schema, or a constraint in Annotated."""
     if _pydantic() is None:
         return False
+    # The protocol of pydantic for types of other libraries, and its mark on models and dataclasses.
     if hasattr(part, "__get_pydantic_core_schema__") or hasattr(part, "__pydantic_validator__"):
         return True
     kind = part if isinstance(part, type) else type(part)
@@ -65,9 +66,11 @@ def pydantic_reader(annotation: object) -> BodyReader:
     assert module is not None
     try:
         adapter = module.TypeAdapter(annotation)
+        # The validator itself, and not the methods of the adapter, which add a call of Python each.
         validator = adapter.validator
         from_value, from_json = validator.validate_python, validator.validate_json
         schema = adapter.core_schema
+    # pydantic raises errors of several bases for a schema that it cannot build.
     except Exception as error:
         raise HandlerInvalid(
             f"pydantic does not support the annotation {shown(annotation)}: {_first_line(error)}",
@@ -87,6 +90,8 @@ def _reader(from_value: Read, from_json: Read, invalid: type[Exception], schema:
         if type(body) is not dict and (has_fields(body) or isinstance(body, msgspec.Struct)):
             body = untagged(tagged(body, True))
         try:
+            # In strict mode pydantic accepts a text for a time from JSON only. A body that was stored is JSON in its
+            # origin, so it is read as such.
             data = _as_json(body) if by_json else b""
             return from_json(data) if data else from_value(body)
         except invalid as error:
@@ -122,6 +127,8 @@ def _takes_names(from_json: Read, invalid: type[Exception]) -> bool:
     """Whether this pydantic (2.11 and later) can accept a field by its name beside its alias. A model with a
     validation_alias needs it: pydantic writes such a field by its name."""
     try:
+        # Asked of the installed version itself: an empty text is invalid JSON in each, and only the keywords may be
+        # unknown.
         typing.cast(typing.Any, from_json)(b"", by_alias=True, by_name=True)
     except invalid:
         return True
@@ -137,6 +144,7 @@ class _Schema:
         self.json_differs = False  # A str for a time or for bytes means something else in Python than in JSON.
         self.hides_input = False
         self.has_aliases = False
+        # An explicit stack: a schema may contain itself, and may be deeper than the recursion limit.
         waiting, seen = [schema], set[int]()
         while waiting:
             part = waiting.pop()
@@ -151,6 +159,7 @@ class _Schema:
 
 def problems(error: typing.Any, hides_input: bool) -> str:
     """`Order.items[2].price: Input should be a valid decimal`, for the first three errors, and how many more."""
+    # Without the context, which may contain exception objects; without the input, if the model hides it.
     found = error.errors(include_url=False, include_context=False, include_input=not hides_input)
     texts = [f"{error.title}{_path(each['loc'])}: {_problem(each)}" for each in found[:_ERRORS_SHOWN]]
     more = len(found) - len(texts)

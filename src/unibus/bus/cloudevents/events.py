@@ -65,6 +65,7 @@ _SCHEDULE: Final = "scheduledat"
 _PRIORITY: Final = "priority"
 _CORE: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "data", "data_base64")
 _TAKEN: Final = frozenset({*_CORE, *EXTENSIONS, _EXPIRY, _SCHEDULE, _PRIORITY, REST})
+# The state of a message on its channel: it means nothing elsewhere, and no event may set it.
 _PLACE: Final = ("unibus", "sequence", "expires_ns", "delivery_count")
 _SERIALIZED_TYPES: Final = {"serialized/json": JSON_TYPE, "serialized/msgpack": "application/vnd.msgpack"}
 
@@ -75,6 +76,7 @@ _JSON: Final = "json"
 _TEXT: Final = "text"
 _BYTES: Final = "bytes"
 
+# Made once: to make a Decoder of msgspec costs more than to use it.
 _from_json: Final = msgspec.json.Decoder(dict[str, object]).decode
 _any_from_json: Final = msgspec.json.Decoder().decode
 _to_json: Final = msgspec.json.Encoder().encode
@@ -88,17 +90,21 @@ def to_cloudevent(message: Message, source: str = SOURCE_DEFAULT) -> dict[str, o
     document = _document_of(message)
     event = _attributes(document, source)
     _put_data(event, document)
+    # Read back what was written: only a comparison finds every field that a reader would not restore, whatever the
+    # rules of both sides are.
     return _with_rest(event, document, _read_event(event))
 
 
 def to_cloudevent_binary(message: Message, source: str = SOURCE_DEFAULT) -> tuple[dict[str, str], bytes]:
     """The event in binary mode: headers (`ce-…` and `content-type`) and the body."""
     document = _document_of(message)
+    # Headers are text, so a number is text when it is read back, too.
     event: dict[str, object] = {name: _canonical(value) for name, value in _attributes(document, source).items()}
     how, body = _written(document)
     _put_content_type(event, document, how == _JSON)
     seen = _read_attributes(event)
     seen["kind"], seen["body"] = _read_body(how, body)
+    # Only where the content type would lead to another reading, as for a text under application/xml.
     if _reading(event.get("datacontenttype"), body) != how:
         document[_AS] = how
     whole = _with_rest(event, document, seen)
@@ -115,12 +121,15 @@ def _document_of(message: Message) -> dict[str, object]:
 
 def _attributes(document: dict[str, object], source: str) -> dict[str, object]:
     """The attributes of the event that can hold fields of the message. The required attributes are always present."""
+    # CloudEvents 1.0, "REQUIRED Attributes": id, source, specversion and type, none of them empty.
     id, channel = str(document["id"]), str(document["channel"])
     given, kind = document.get("source"), document.get("type")
     if not id or not source:
         raise SerializationFailed("a CloudEvent needs an id and a source that are not empty")
     event: dict[str, object] = {
         "specversion": SPEC_VERSION,
+        # Percent-encoded where the specification does not allow a character. `_with_rest` then adds the original, since
+        # reading the event gives the encoded text.
         "id": id if is_attribute_text(id) else percent_encoded(id),
         "source": _uri_reference(given if isinstance(given, str) and given else source),
         "type": _required_text(kind if isinstance(kind, str) and kind else channel or "unibus.message"),
@@ -128,10 +137,12 @@ def _attributes(document: dict[str, object], source: str) -> dict[str, object]:
     }
     _put_text(event, "subject", document.get("subject"))
     content_type = document.get("content_type")
+    # HTTP libraries strip the spaces around a header, and other characters cannot be sent in it.
     if isinstance(content_type, str) and content_type.isascii() and content_type.strip() == content_type:
         _put_text(event, "datacontenttype", content_type)
     for field, extension in _EXTENSION_OF.items():
         _put_text(event, extension, document.get(field))
+    # Left out for the default, which the reader assumes: most events then have no extension of ours.
     if document["priority"] != Priority.NORMAL:
         event[_PRIORITY] = document["priority"]
     if "ttl_ns" in document:
@@ -151,6 +162,8 @@ def _uri_reference(text: str) -> str:
 
 
 def _put_text(event: dict[str, object], name: str, value: object) -> None:
+    # Not percent-encoded, unlike the required attributes: an optional one that does not fit is left to the extension
+    # `unibus`.
     if isinstance(value, str) and value and is_attribute_text(value):
         event[name] = value
 
@@ -158,6 +171,7 @@ def _put_text(event: dict[str, object], name: str, value: object) -> None:
 def _put_headers(event: dict[str, object], headers: object) -> None:
     """Write the headers that an extension attribute can hold."""
     for name, value in headers.items() if isinstance(headers, dict) else []:
+        # A header with the name of an attribute would change its meaning for every reader.
         if name not in _TAKEN and is_attribute_name(name) and _is_attribute_value(value):
             event[name] = value
 
@@ -171,9 +185,12 @@ def _is_attribute_value(value: object) -> bool:
 def _put_data(event: dict[str, object], document: dict[str, object]) -> None:
     kind, body = document["kind"], document["body"]
     if kind not in ("json", "tagged"):
+        # JSON format of CloudEvents, section 3.1: binary data is in data_base64. The document has it in base64 already.
         event["data_base64"] = body
     elif body is not None:
         event["data"] = body
+    # A text may be data of any content type. Other JSON values mean JSON, so a content type that says otherwise is
+    # replaced.
     is_structure = body is not None and not isinstance(body, str)
     _put_content_type(event, document, is_structure and not _is_json(event.get("datacontenttype"), True))
 
@@ -194,6 +211,8 @@ def _written(document: dict[str, object]) -> tuple[str, bytes]:
         return _BYTES, base64_bytes(body)
     if body is None:
         return _NOTHING, b""
+    # Under a JSON content type, or none, a text is written as JSON, in quotation marks: a reader that decodes JSON gets
+    # the text.
     if isinstance(body, str) and not _is_json(document.get("content_type"), True):
         return _TEXT, body.encode()
     return _JSON, _to_json(body)
@@ -202,6 +221,8 @@ def _written(document: dict[str, object]) -> tuple[str, bytes]:
 def _with_rest(event: dict[str, object], document: dict[str, object], seen: dict[str, object]) -> dict[str, object]:
     """The event, with the extension `unibus` for every field that reading it (`seen`) would not restore."""
     names = sorted({*document, *seen})
+    # Both directions: a field that reading would add, such as a default, is written as null, so that the reader removes
+    # it.
     rest = {name: document.get(name) for name in names if document.get(name) != seen.get(name)}
     if rest:
         event[REST] = json.dumps(rest, separators=(",", ":"))
@@ -209,6 +230,7 @@ def _with_rest(event: dict[str, object], document: dict[str, object], seen: dict
 
 
 def _canonical(value: object) -> str:
+    # The canonical form of the specification; `str` would give "True".
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -219,6 +241,7 @@ def _header_name(name: str) -> str:
 
 
 def _header_value(name: str, value: object) -> str:
+    # HTTP binding, section 3.1.3.2: ce- headers are percent-encoded, Content-Type is an ordinary HTTP header.
     return str(value) if name == "datacontenttype" else percent_encoded(str(value))
 
 
@@ -239,6 +262,7 @@ def from_cloudevent_binary(headers: Mapping[str, str], body: bytes, channel: str
     """The message for an event in binary mode. Headers other than `ce-…` and `content-type` are ignored."""
     event: dict[str, object] = {}
     for header, value in headers.items():
+        # Names of HTTP headers ignore case.
         name = header.lower()
         if name == "content-type":
             event["datacontenttype"] = value
@@ -246,6 +270,7 @@ def from_cloudevent_binary(headers: Mapping[str, str], body: bytes, channel: str
             event[_checked_name(name[len(PREFIX) :])] = header_text(name[len(PREFIX) :], value)
     _check(event)
     document = _read_attributes(event)
+    # Our own extension first: its writer knew how the body was made.
     how = _rest_of(event).get(_AS) or _reading(event.get("datacontenttype"), body)
     document["kind"], document["body"] = _read_body(how, bytes(body))
     return _message(document, event, channel)
@@ -256,6 +281,7 @@ def _parsed(event: object) -> dict[str, object]:
         raise CloudEventInvalid(f"an event is a mapping, bytes or str, not {type(event).__name__}")
     try:
         return _from_json(event)
+    # An event comes from outside: whatever its bytes are, the error is CloudEventInvalid and not one of a library.
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise CloudEventInvalid(
             f"the event is not valid JSON: {error!s:.200}", "pass one JSON object, in UTF-8"
@@ -266,6 +292,8 @@ def _named(event: Iterable[tuple[object, object]]) -> dict[str, object]:
     """A copy with datetime values as text: events in memory may have them as datetime objects."""
     given: dict[str, object] = {}
     for name, value in event:
+        # `data_base64` is a member of the JSON format and no attribute: its underscore is not allowed in attribute
+        # names.
         key = name if name == "data" or name == "data_base64" else _checked_name(name)
         given[str(key)] = value.isoformat() if isinstance(value, datetime) else value
     return given
@@ -289,6 +317,7 @@ def _check(event: dict[str, object]) -> None:
             raise CloudEventInvalid(
                 f"{name} must be a str that is not empty, got {value!r:.40}", "every CloudEvent has one"
             )
+    # JSON format, section 3.1: the two exclude each other.
     if event.get("data") is not None and event.get("data_base64") is not None:
         raise CloudEventInvalid("the event has both data and data_base64", "remove one of them")
     if not is_plain(event.get("data"), False):
@@ -304,6 +333,7 @@ def _check(event: dict[str, object]) -> None:
 
 
 def _message(document: dict[str, object], event: dict[str, object], channel: str | None) -> Message:
+    # Last, over the attributes: it holds exactly what they do not restore.
     document.update(_rest_of(event))
     document.pop(_AS, None)
     # The extension comes from outside: it must not set the state of a message on its channel.
@@ -313,6 +343,7 @@ def _message(document: dict[str, object], event: dict[str, object], channel: str
         document["channel"] = channel
     document["unibus"] = 1  # The version of the document format.
     try:
+        # Through the decoder of documents: its checks apply to events, and are not repeated here.
         return decode_json(_to_json({name: value for name, value in document.items() if value is not None}))
     except DecodeError as error:
         raise CloudEventInvalid(f"the event cannot become a message: {error.what}", error.hint) from error
@@ -348,8 +379,10 @@ def _read_attributes(event: dict[str, object]) -> dict[str, object]:
     document["channel"] = event["type"]
     document["priority"] = Priority.NORMAL
     given = event.get("time")
+    # `time` is optional; a message always has a timestamp.
     document["timestamp_ns"] = default_id_generator().wall_ns() if given is None else instant_ns("time", given)
     headers: dict[str, object] = {}
+    # After the timestamp is set: an expiry is turned into a ttl relative to it.
     for name, value in event.items():
         if value is not None:
             _read_attribute(document, headers, name, value)
@@ -377,6 +410,7 @@ def _read_attribute(document: dict[str, object], headers: dict[str, object], nam
 
 
 def _level(value: object) -> int | None:
+    # In binary mode every attribute is text. `isascii`: `isdigit` is true for digits of other scripts, too.
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 3:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PRIORITY_MAX:
@@ -402,6 +436,7 @@ def _is_json(content_type: object, default: bool) -> bool:
 
 def _reading(content_type: object, body: bytes) -> str:
     """How to decode the body of a binary event without the extension `unibus`: by its content type."""
+    # HTTP binding, section 3.1.2: the body is the data as it is. Without a content type nothing says that it is JSON.
     if _is_json(content_type, False):
         return _JSON if body else _NOTHING
     if isinstance(content_type, str) and content_type.lower().startswith("text/"):

@@ -9,10 +9,12 @@ from typing import Final
 
 from unibus.errors import CloudEventInvalid
 
+# CloudEvents 1.0, names of attributes: lower-case letters and digits of ASCII.
 _NAME: Final = re.compile(r"[a-z0-9]+")
 _URI: Final = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 # Control characters, surrogates, and the Unicode noncharacters below U+10000 (CloudEvents 1.0, type String).
 _FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+# The group is optional, so that a % without digits is found, and refused.
 _PERCENT: Final = re.compile(r"%([0-9A-Fa-f]{2})?")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _INSTANT: Final = re.compile(
@@ -28,8 +30,10 @@ def is_attribute_name(name: str) -> bool:
 
 def is_attribute_text(text: str) -> bool:
     """Whether the text is valid for the type String of the specification."""
+    # The fast path: for ASCII, printable is exactly what the specification allows.
     if text.isascii():
         return text.isprintable()
+    # The last two code points of each plane are noncharacters, too: U+1FFFE, U+1FFFF, U+2FFFE …
     return _FORBIDDEN.search(text) is None and all([ord(character) & 0xFFFE != 0xFFFE for character in text])
 
 
@@ -44,6 +48,7 @@ def percent_encoded(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
+    # HTTP binding, section 3.1.3.2: these two, and everything outside of U+0021 to U+007E, must be encoded.
     if "!" <= character <= "~" and character not in '"%':
         return character
     return "".join([f"%{byte:02X}" for byte in character.encode("utf-8", "replace")])
@@ -56,6 +61,7 @@ def header_text(name: str, value: str) -> str:
         value = re.sub(r"\\(.)", r"\1", quoted.group(1))
     if "%" not in value:
         return value
+    # As bytes: an escape is one byte of UTF-8, and a character may need several of them.
     raw = bytearray()
     at = 0
     for found in _PERCENT.finditer(value):
@@ -74,8 +80,10 @@ def header_text(name: str, value: str) -> str:
 def instant_text(instant_ns: int) -> str:
     """RFC 3339 in UTC, to the nanosecond, without trailing zeros."""
     seconds, nanoseconds = divmod(instant_ns, 1_000_000_000)
+    # By timedelta and not fromtimestamp: that is a float, and the platform may limit its range.
     text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
     fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
+    # strftime of some platforms writes the year 999 with three digits.
     return f"{text.rjust(19, '0')}{fraction}Z"
 
 
@@ -85,6 +93,7 @@ def instant_ns(name: str, value: object) -> int:
     if found is None:
         raise _invalid_instant(name, value)
     day, minute, second, fraction, zone = found.groups()
+    # RFC 3339, section 5.7, allows a leap second, and datetime does not.
     leap = second == "60"
     try:
         whole = datetime.fromisoformat(f"{day}T{minute}{'59' if leap else second}{zone.upper().replace('Z', '+00:00')}")

@@ -30,6 +30,8 @@ AGAIN_S_MAX: Final = 1.0
 def is_cancelled() -> bool:
     """Whether the running task is being cancelled. If not, a CancelledError comes from the code that it called."""
     task = asyncio.current_task()
+    # A backend or a handler may raise CancelledError of its own, of a task that it has cancelled. That must not end the
+    # worker.
     return task is not None and task.cancelling() > 0
 
 
@@ -37,6 +39,7 @@ def ends_program(error: BaseException) -> bool:
     """Whether the error must end the worker: the program, the worker's task or its event loop ends."""
     if isinstance(error, asyncio.CancelledError):
         return is_cancelled()
+    # Everything else is a failure of one call. GeneratorExit: the loop is closed, and the worker's coroutine with it.
     return isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit))
 
 
@@ -62,6 +65,7 @@ class BackendSettling:
 
     async def dead_letter(self, view: BusMessage, copy: Message, counts: BackendCounts) -> bool:
         """Publish the copy to the dead-letter topic; if that fails, requeue the message. False if both failed."""
+        # Published first, acknowledged by the worker afterwards: a crash in between leaves two copies and loses none.
         dead_message = BusMessage(copy)
         if await self._retry("dead-letter", view, lambda: self._backend.publish(dead_message), counts):
             return True
@@ -80,6 +84,8 @@ class BackendSettling:
             try:
                 await call()
                 return True
+            # Not only Exception: the library of a backend may raise classes of its own, and the worker has to survive
+            # all of them.
             except BaseException as error:
                 if ends_program(error):
                     raise

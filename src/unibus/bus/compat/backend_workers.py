@@ -80,7 +80,9 @@ class BackendSubscription:
     def cancel(self) -> "asyncio.Future[list[object]]":
         """Cancel the workers. Await the result to wait for their end."""
         for task in self._tasks:
-            task.cancel()
+            # Once: a second cancellation would interrupt the worker while it requeues its message.
+            if not task.cancelling():
+                task.cancel()
         return cast("asyncio.Future[list[object]]", asyncio.gather(*self._tasks, return_exceptions=True))
 
     def __await__(self) -> Generator[object, None, "BackendSubscription"]:
@@ -102,8 +104,11 @@ class BackendWorkers:
         self._clock = clock
         self._chance = chance
         self._settling = BackendSettling(backend)
+        # The same log lines, with the same limit of their number, as for handlers of a bus without a backend.
         self._failures = FailureLog(clock.monotonic_ns, feedback)
         self._subscriptions: dict[int, BackendSubscription] = {}
+        # Of unsubscribed workers that may still requeue a message: the backend is closed after them.
+        self._ending: set[asyncio.Future[list[object]]] = set()
         self._closing: asyncio.Task[BusError | None] | None = None
 
     def subscribe(
@@ -114,6 +119,8 @@ class BackendWorkers:
         concurrency: int,
         options: SubscribeOptions,
     ) -> BackendSubscription:
+        # An option that a backend cannot honour is an error and not ignored: a filter that is not applied would deliver
+        # messages that the handler must not get.
         refused = sorted(set(options) - {"group", "retry_backoff", "retry_jitter"})
         if options.get("match") == EXACT:  # Every subscription here is exact, so this option changes nothing.
             refused.remove("match")
@@ -125,6 +132,8 @@ class BackendWorkers:
             )
         plan = plan_for(handler)
         number = next_number()
+        # A group of its own, for names in logs and for the call of the handler. Its queue is not used: the backend has
+        # the messages.
         consumer = Consumer(number, Group(number, options.get("group") or plan.name, 0), handler, plan.shape)
         consumer.convert = plan.convert
         consumer.retry = retry
@@ -137,6 +146,8 @@ class BackendWorkers:
             ) from None
         work = self._work_async if plan.is_async else self._work_in_thread
         counts = BackendCounts()
+        # One worker for each slot: a worker has at most one message in-flight, so that a cancelled one has to requeue
+        # one message.
         tasks = [loop.create_task(self._worker(topic, consumer, work, counts)) for _ in range(concurrency)]
         self._subscriptions[number] = BackendSubscription(topic, number, tasks, counts)
         return self._subscriptions[number]
@@ -146,7 +157,9 @@ class BackendWorkers:
         found = [each for each in self._subscriptions.values() if number in (each.id, each.channel)]
         for each in found:
             del self._subscriptions[each.id]
-            each.cancel()
+            ending = each.cancel()
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
         return bool(found)
 
     async def close(self) -> BusError | None:
@@ -155,20 +168,26 @@ class BackendWorkers:
         One task does it for all callers. If a caller is cancelled, the task continues: a worker that is cancelled a
         second time could not requeue its message.
         """
+        # A task of a closed loop never ends, and a cancelled one has not closed the backend: then the next close begins
+        # again.
         closing = self._closing
         if closing is None or closing.cancelled() or closing.get_loop().is_closed():
             closing = self._closing = asyncio.get_running_loop().create_task(self._close(), name="unibus-close")
         loop = closing.get_loop()
         if loop is asyncio.get_running_loop():
             return await asyncio.shield(closing)
+        # Called on another loop than that of the workers. A future may only be awaited on its own loop, so the wait is
+        # sent there; the shield in it keeps the task from the cancellation of this caller.
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_result_of(closing), loop))
 
     async def _close(self) -> BusError | None:
         ending = [subscription.cancel() for subscription in self._subscriptions.values()]
-        await asyncio.gather(*ending)
+        # The workers before the backend: a cancelled worker still has to requeue its message there.
+        await asyncio.gather(*ending, *self._ending)
         self._subscriptions.clear()
         try:
             await self.backend.close()
+        # Returned and not raised: the bus has to be closed in any case, and raises it afterwards.
         except Exception as error:
             failure = BusError(f"the backend could not be closed: {error!r}", "see the cause")
             failure.__cause__ = error
@@ -186,6 +205,8 @@ class BackendWorkers:
     async def _worker(self, topic: str, consumer: Consumer, work: Work, counts: BackendCounts) -> None:
         while not is_cancelled():  # A handler may have swallowed the CancelledError of its worker.
             view = await self._next(topic, counts)
+            # No await between `_next` and the `try` below: a cancellation in between would lose a message that the
+            # backend has delivered.
             view.message.delivery_count += 1
             try:
                 is_settled = await self._handle(consumer, view, work, counts)
@@ -198,6 +219,7 @@ class BackendWorkers:
                     raise
                 log.error("%r could not be settled and is redelivered: %r", view.message, error)
                 continue
+            # Cancelled here, the handled message stays unacknowledged and is redelivered: at-least-once.
             if is_settled:
                 await self._settling.acknowledge(view, counts)
 
@@ -219,6 +241,8 @@ class BackendWorkers:
         try:
             await work(consumer, view.message)
         except BaseException as error:
+            # A handler may raise GeneratorExit itself; that is a failed delivery. One that comes from outside means
+            # that the loop was closed, and nothing can be awaited any more.
             is_own = isinstance(error, GeneratorExit) and not is_closed_from_outside(task, error)
             if not is_own and ends_program(error):
                 raise
@@ -230,11 +254,14 @@ class BackendWorkers:
         self, consumer: Consumer, view: BusMessage, error: BaseException, counts: BackendCounts
     ) -> bool:
         message = view.message
+        # A body that does not fit the handler will not fit at the next attempt: dead-lettered at once.
         unfit = isinstance(error, PayloadMismatch)
         if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.DEAD_LETTER:
             return await self._dead_letter(consumer, view, error, counts)
         delay_ns: int = consumer.retry.delay_ns(message.delivery_count, self._chance())
         self._failures.retried(failed_delivery(consumer, message, error), delay_ns)
+        # The worker waits with its message, and takes no other: a backend has no schedule of its own. Cancelled in
+        # here, it requeues the message.
         await asyncio.sleep(delay_ns / 1e9)
         return await self._settling.requeue(view, counts)
 

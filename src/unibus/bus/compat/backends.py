@@ -45,6 +45,7 @@ class InMemoryQueueBackend:
 
     def __init__(self) -> None:
         self._queues: dict[str, PriorityQueue[Message]] = {}
+        # The receivers that wait, the longest first. No lock: everything here runs on one event loop.
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._sequences: dict[str, int] = {}
         self._closed = False
@@ -60,6 +61,8 @@ class InMemoryQueueBackend:
             raise BusClosed("the backend is closed")
         topic = message.topic
         self._sequences[topic] = self._sequences.get(topic, 0) + 1
+        # A sequence for each topic and not a time: it orders messages of one priority, and `requeue` finds the old
+        # position by it.
         message.message.sequence = self._sequences[topic]
         self._queue(topic).push(message.message)
         self._wake(topic)
@@ -95,6 +98,8 @@ class InMemoryQueueBackend:
 
     def _remove_waiter(self, topic: str, waiter: "asyncio.Future[None]") -> None:
         """A `get` was cancelled. If it was already woken for a message, wake another waiter for that message."""
+        # A wake-up that is lost would leave its message in the queue until the next publish, although another receiver
+        # waits.
         waiting = self._waiting.get(topic, [])
         if waiter in waiting:
             waiting.remove(waiter)
@@ -104,6 +109,7 @@ class InMemoryQueueBackend:
     def _wake(self, topic: str) -> None:
         waiting = self._waiting.get(topic, [])
         while waiting:
+            # A cancelled receiver may still be in the list: its future is done, and the wake-up goes to the next one.
             waiter = waiting.pop(0)
             if not waiter.done():
                 waiter.set_result(None)

@@ -53,7 +53,10 @@ class SqlitePersistence:
     def persist(self, message: Message) -> None:
         """Store the message in its channel; it replaces one with the same id. It is on disk when this returns."""
         channel = checked_name(message.channel)
+        # As for a channel that a bus creates: a name with wildcards would be read as a pattern later.
         check_new_entity(channel, self.store)
+        # A topic that keeps messages while it has no subscription: the form in which a bus stores a channel, so that
+        # one opened on this file delivers them to its first group.
         if all(info.name != channel for info in self.store.entities().wait()):
             self.store.apply([Declare(channel, TOPIC, _KEEPS)]).wait()
         # One batch: after a crash there is the old message or the new one, never both or none.
@@ -75,14 +78,17 @@ class SqlitePersistence:
         count = 0
         for info in self.store.entities().wait():
             if info.kind == KIND_NAMES[TOPIC]:
+                # A list, because `delete` changes the history that the iterator reads.
                 for message in list(archive.replay(self.store, info.name, 0)):
                     if message.timestamp_ns < timestamp_ns:
                         count += self.delete(message.id)
         return count
 
     def close(self) -> None:
-        self.store.close()
-        self._timers.stop()
+        try:
+            self.store.close()
+        finally:
+            self._timers.stop()  # After the store, whose close may still wait for a timer; also after its error.
 
     def __enter__(self) -> "SqlitePersistence":
         return self

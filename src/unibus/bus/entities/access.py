@@ -23,6 +23,7 @@ class StoredRules:
         self._store = store
         self.entity = entity
         if entity:
+            # The exact name: the path of a change and the error texts use it.
             self.entity = _existing(store, entity)
 
     def all(self) -> tuple[AuthorizationRule, ...]:
@@ -37,6 +38,7 @@ class StoredRules:
 
     def add(self, rule: AuthorizationRule) -> None:
         """EntityExists if a rule of that name exists; case does not matter."""
+        # Read and written in two steps, without a check in between: see the module for who has to take turns.
         present = self.all()
         if any([each.name.casefold() == rule.name.casefold() for each in present]):
             raise EntityExists(f"a rule {rule.name!r} exists already", "rotate its keys, or remove it first")
@@ -66,12 +68,15 @@ class StoredRules:
     def _set(self, rules: Sequence[AuthorizationRule]) -> None:
         settings: Settings = {SETTING: rules_text(list(rules))}
         if self.entity:
+            # An update of one setting: kind 0 is any kind, and the other settings keep their values.
             self._store.apply([Declare(self.entity, 0, settings, True)]).wait()
         else:
+            # Without `update`: the namespace is created by its first setting and changed by the same command (Declare).
             self._store.apply([Declare(NAMESPACE_NAME, NAMESPACE, settings)]).wait()
 
 
 def _existing(store: Store, entity: str) -> str:
+    # The namespace has rules of its own under its reserved name, and is addressed by the empty name only.
     info = store.catalog.entity(entity).wait()
     if info is None or info.name == NAMESPACE_NAME:
         raise EntityNotFound(f"there is no queue or topic {entity!r:.80}", "`unibus entities` lists all entities")

@@ -32,6 +32,7 @@ def read_json(content: str | bytes) -> object:
     """Parse the document. ConfigInvalid gives the line of an error."""
     try:
         text = without_comments(content if isinstance(content, str) else content.decode("utf-8-sig"))
+        # Twice the time of one pass, for a file of some kilobytes. The reader below may then rely on valid JSON.
         json.loads(text)  # Syntax errors are found here, with the texts of the standard library.
         return _Reader(text).value()
     except UnicodeDecodeError as error:
@@ -41,8 +42,10 @@ def read_json(content: str | bytes) -> object:
         raise ConfigInvalid(
             f"line {error.lineno}: the file is not valid JSON: {error.msg}", "correct that line"
         ) from error
+    # Before ValueError, which it is, too.
     except ConfigInvalid:
         raise
+    # An integer with thousands of digits, and lists that are nested too deeply.
     except (ValueError, RecursionError) as error:
         raise ConfigInvalid(f"the file is not valid JSON: {error}", "correct the file") from error
 
@@ -64,6 +67,7 @@ class _Reader:
         self._text = text
         self._at = 0
         self._line = 1
+        # The position up to which line breaks are counted: each character is looked at once, not once for each name.
         self._counted = 0
         self._decode: Callable[[str], object] = json.loads
 
@@ -87,6 +91,7 @@ class _Reader:
         while self._text[self._at] != "}":
             line = self._line_here()
             name = self._string()
+            # The standard library would keep the last of two values without an error.
             if name in made:
                 raise ConfigInvalid(
                     f"line {line}: {name!r:.60} occurs twice in one object of the file", "remove one of them"
@@ -113,6 +118,7 @@ class _Reader:
             self._skip(1)
 
     def _string(self) -> str:
+        # Comments are spaces by now, so at a quotation mark this matches the string.
         found = _TEXT_OR_COMMENT.match(self._text, self._at)
         assert found is not None
         self._at = found.end()

@@ -55,6 +55,7 @@ class Entities:
 
     def __call__(self) -> Pending[Infos]:
         """Every queue, topic and subscription with its settings and counts."""
+        # A list that a notebook shows as a table.
         return self._queues.store.entities().map(EntityInfos)
 
     def create_queue(self, name: str, **settings: object) -> Pending[None]:
@@ -70,6 +71,8 @@ class Entities:
 
     def _checked_name(self, name: str) -> str:
         path = checked_path(name)
+        # The store does not know channels in memory: without this check a queue could take the name of one
+        # (pubsub/name_space.py).
         self._queues.check_entity(path)
         return path
 
@@ -77,6 +80,7 @@ class Entities:
         return self._apply(Declare(name, kind, checked_settings(settings)))
 
     def _apply(self, command: Command) -> Pending[None]:
+        # Declarations take effect at once: a rollback of an open transaction could not undo them.
         return self._queues.outside_of_transactions().store.apply([command]).map(_nothing)
 
     def update(self, name: str, **settings: object) -> Pending[None]:
@@ -89,6 +93,7 @@ class Entities:
 
     def get(self, name: str) -> Pending[EntityInfo]:
         """EntityNotFound if it does not exist. Case does not matter."""
+        # For its check: anything but a str is refused at the call, and not with the answer.
         folded_name(name)
         return self._queues.store.catalog.entity(name).map(lambda info: _existing(info, name))
 
@@ -121,11 +126,13 @@ class Entities:
         path = subscription_path(topic, subscription)
         catalog = self._queues.store.catalog
         return catalog.rules(path).map(
+            # `find` is called with the answer, and only for the error: which other entity has this name.
             lambda rules: named_rule(existing_rules(rules, path, catalog.find(path)), path, name)
         )
 
     def rules(self, topic: str, subscription: str, start: int = 0, top: int = PAGE) -> Pending[Rules]:
         """The rules by name, at most `top` of them, from index `start` on."""
+        # At the call: a Pending with the error could be left without await, and the mistake would not be seen.
         _check_page(start, top)
         path = subscription_path(topic, subscription)
         catalog = self._queues.store.catalog
@@ -204,6 +211,7 @@ class SyncEntities:
 
 
 def found(infos: Infos, name: str) -> EntityInfo:
+    # Names of entities are equal regardless of case, in every lookup.
     folded = folded_name(name)
     for info in infos:
         if info.name.casefold() == folded:
@@ -223,6 +231,7 @@ def _is_listed(info: EntityInfo | None) -> bool:
 
 def rule_of(name: str, condition: Filter | str, action: SqlRuleAction | str | None) -> Rule:
     if isinstance(condition, str):
+        # Compiled here: SQL with a mistake raises at the call, before the store gets it.
         condition = SqlFilter(condition)
     elif not isinstance(condition, Filter):
         raise UsageError(f"{condition!r:.60} is not a filter", "pass SQL text, or one of the filters of unibus")
@@ -235,6 +244,8 @@ def rule_of(name: str, condition: Filter | str, action: SqlRuleAction | str | No
 
 def rules_of_info(info: EntityInfo) -> Rules:
     """The rules of a subscription, decoded from its settings."""
+    # Without a stored text it is the default rule. The mode decides how the SQL in the text is compared: with the types
+    # of Azure, or lenient.
     text, mode = info.settings.get("rules"), info.settings.get("filter_mode")
     return rules_of(text if isinstance(text, str) else None, mode if isinstance(mode, str) else AZURE)
 
@@ -254,11 +265,13 @@ def named_rule(rules: RuleSet, path: str, name: str) -> Rule:
     rule = rules.find(folded_name(name))
     if rule is None:
         raise EntityNotFound(f"{path!r} has no rule {name!r:.60}", "create it first")
+    # A copy: the rules of the store are live objects, and the caller may change what it gets.
     return rule.copy()
 
 
 def _chosen(infos: Infos, kind: str | None, topic: str | None) -> Infos:
     if topic is not None:
+        # EntityNotFound for a topic that does not exist: an empty list would look like a topic without subscriptions.
         prefix = subscription_path(found(infos, topic).name, "").casefold()
         infos = [info for info in infos if info.name.casefold().startswith(prefix)]
     if kind is None:
@@ -266,6 +279,7 @@ def _chosen(infos: Infos, kind: str | None, topic: str | None) -> Infos:
         infos = [info for info in infos if info.kind != KIND_NAMES[DEAD_LETTERS]]
     else:
         infos = [info for info in infos if info.kind == kind]
+    # A fixed order: pages by index are meaningless without one.
     return sorted(infos, key=lambda info: info.name.casefold())
 
 

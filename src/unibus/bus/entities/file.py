@@ -24,6 +24,8 @@ from unibus.stores.seam.store import EntityInfo, Store
 CREATE: Final = "create"
 UPDATE: Final = "update"
 SAME: Final = "same"
+# Those with `fixed` in core/lifecycle/state/settings.py, which the store does not change: reported here, with all other
+# conflicts, before anything is applied.
 _FIXED: Final = ("requires_session", "enable_partitioning")
 _FORWARDS: Final = ("forward_to", "forward_dead_letters_to")
 
@@ -64,15 +66,18 @@ def read_entity_file(path: str | Path) -> list[WantedEntity]:
     try:
         return wanted_entities(content)
     except UsageError as error:
+        # The same class with the path in front: ConfigInvalid stays ConfigInvalid.
         raise type(error)(f"{path}, {error.what}", error.hint) from error
 
 
 def planned(infos: list[EntityInfo], wanted: list[WantedEntity]) -> DeclarePlan:
+    # Case-folded, as the store compares names: `Orders` in the file is the `orders` of the store.
     here = {info.name.casefold(): info for info in infos}
     # Forwarding may target an entity that the same file creates.
     names = {*here, *[each.name.casefold() for each in wanted]}
     plan = DeclarePlan([], [])
     for each in wanted:
+        # All conflicts are collected before anything is applied, so that the operator can correct the file once.
         plan.conflicts.extend(_missing_targets(each, names))
         info = here.get(each.name.casefold())
         if info is None:
@@ -90,6 +95,8 @@ def planned(infos: list[EntityInfo], wanted: list[WantedEntity]) -> DeclarePlan:
 
 
 def _compare(plan: DeclarePlan, wanted: WantedEntity, info: EntityInfo) -> None:
+    # Only named settings that differ. What the file does not name keeps its present value, which may have been set by
+    # hand.
     settings: Settings = {name: value for name, value in wanted.settings.items() if info.settings.get(name) != value}
     for name in _FIXED:
         if name in settings:
@@ -97,11 +104,13 @@ def _compare(plan: DeclarePlan, wanted: WantedEntity, info: EntityInfo) -> None:
                 f"{name} of {info.name!r} is {info.settings.get(name)!r} in the store"
                 f" and {settings[name]!r} in the file, and cannot be changed"
             )
+    # Rules are compared by name and content: their order has no meaning, and their creation times are not in the file.
     if wanted.rules is not None:
         now = rules_of_info(info)
         if _by_name(now) != _by_name(wanted.rules):
             settings["rules"] = _with_creation_times(now, wanted.rules)
     before: Settings = {name: info.settings.get(name) for name in settings}
+    # The name as the store has it: a file that spells it in another case must not rename the entity.
     plan.steps.append(DeclareStep(UPDATE if settings else SAME, info.name, wanted.kind, settings, before))
 
 

@@ -54,13 +54,19 @@ class WantedEntity:
 def wanted_entities(text: str | bytes) -> list[WantedEntity]:
     """The declared entities: queues, then topics, each followed by its subscriptions."""
     root = _mapping(read_json(text), "the file")
+    # One name decides the format. Both formats refuse unknown names, so a mixture of them is an error and not read in
+    # part.
     if any([key.casefold() == "userconfig" for key in root]):
         found = _emulator_entities(root)
     else:
+        # UserConfig is suggested for a misspelt name, although our own format does not have it: `UserConfg` would
+        # otherwise give a hint about queues.
         _only(root, ("queues", "topics"), "the file", ("UserConfig",))
         found = _own_entities(root)
     names: set[str] = set()
     for wanted in found:
+        # JSON objects refuse a repeated name themselves (commented_json.py); names in another case, and names of lists,
+        # are found here.
         if wanted.name.casefold() in names:
             raise ConfigInvalid(
                 f"{wanted.name!r} is declared twice", "remove one; names that differ only in case are equal"
@@ -72,6 +78,7 @@ def wanted_entities(text: str | bytes) -> list[WantedEntity]:
 def declared(name: str, kind: str, given: Mapping[str, object]) -> WantedEntity:
     """One entity in our own format, from the JSON of the administration API. Its name is not checked."""
     number = _KINDS[kind]
+    # Only a subscription has rules.
     return _subscription(name, given) if number == SUBSCRIPTION else _entity(name, number, given)
 
 
@@ -117,6 +124,7 @@ def _check_subscriptions_spelt(name: str, topic: Mapping[str, object]) -> None:
 
 def _subscription(path: str, given: Mapping[str, object]) -> WantedEntity:
     settings = _without(given, "rules")
+    # None, unlike {}: no rules are named, so existing ones stay. An empty object removes all of them.
     if given.get("rules") is None:
         return _entity(path, SUBSCRIPTION, settings)
     rules = _mapping(given["rules"], f"the rules of {path!r}")
@@ -134,6 +142,7 @@ def _own_rule(path: str, name: str, given: object) -> Rule:
     try:
         return Rule(
             checked_rule_name(name),
+            # A rule without a filter matches everything, as `$Default` does.
             _own_filter(record.get("filter", True), where),
             _own_action(record.get("action"), where),
         )
@@ -147,6 +156,7 @@ def _own_filter(given: object, where: str) -> Filter:
     if isinstance(given, str):
         return SqlFilter(given)
     record = _mapping(given, where)
+    # The long form differs from a correlation filter by this one name, which no correlation property has.
     if "sql" in record:
         return SqlFilter(*_sql(record, where))
     return _correlation(dict(record), where)
@@ -167,6 +177,8 @@ def _sql(record: Mapping[str, object], where: str) -> tuple[str, dict[str, Heade
 def _correlation(fields: dict[str, object], where: str) -> Filter:
     properties = checked_headers(_mapping(fields.pop("properties", {}), where))
     correlation_id = fields.pop("correlation_id", None)
+    # `correlation_id` and `properties` are taken out before, since CorrelationFilter has parameters of its own for
+    # them.
     known = frozenset(_CORRELATION.values())
     _only(fields, known, where)
     texts = {name: _text(value, where) for name, value in fields.items() if value is not None}
@@ -181,6 +193,7 @@ def _emulator_entities(root: Mapping[str, object]) -> list[WantedEntity]:
     config = _folded(_folded(root, "the file").get("userconfig"), "UserConfig")
     # An ignored, misspelt list would silently start a server without these entities.
     _only(config, ("namespaces", "logging"), "UserConfig")
+    # A list, as the emulator writes it, although a bus has one namespace. None at all is a file without entities.
     spaces = _items(config.get("namespaces"), "Namespaces")
     if len(spaces) > 1:
         raise ConfigInvalid(f"the file has {len(spaces)} namespaces, but a bus has only one", "keep one of them")
@@ -214,6 +227,8 @@ def _emulator_subscription(topic: str, given: object) -> WantedEntity:
     for each in _items(subscription.get("rules"), f"the rules of {path!r}"):
         with _line_of(each):
             rules.append(_emulator_rule(path, each))
+    # An empty list counts as not named, unlike {} in our own format: without rules of its own a subscription of the
+    # emulator has the default rule.
     return _entity(path, SUBSCRIPTION, _properties(subscription, path), tuple(rules) if rules else None)
 
 
@@ -224,10 +239,12 @@ def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
     settings = LinedObject(given.line)
     for key, value in given.items():
         if key not in _FOLDED:
+            # For the error text: the name as the file spells it.
             own = next((each for each in written if each.casefold() == key), key) if isinstance(written, dict) else key
             with _line_of(given, key):
                 hint = hint_for_name(own, PROPERTIES, "leave it out")
                 raise ConfigInvalid(f"{name!r} has an unknown property {own!r:.60}", hint)
+        # The emulator's own file has empty strings for settings that are not used.
         settings[_FOLDED[key]] = None if value == "" and key.startswith("forward") else value
         settings.lines[_FOLDED[key]] = given.lines.get(key, 0)
     # In Azure a dedup window alone does not turn on duplicate detection.
@@ -245,6 +262,7 @@ def _emulator_rule(path: str, given: object) -> Rule:
     record, name = _named(given, f"a rule of {path!r}", ())
     where = f"rule {name!r} of {path!r}"
     properties = _folded(record.get("properties"), where)
+    # `_folded` reads a missing object as an empty one, so each step may be absent.
     action = _folded(properties.get("action"), where).get("sqlexpression")
     try:
         condition = _emulator_filter(properties, where)
@@ -262,6 +280,7 @@ def _emulator_filter(properties: Mapping[str, object], where: str) -> Filter:
     if kind in ("correlation", "correlationfilter"):
         given = _folded(properties.get("correlationfilter"), where)
         _only(given, _CORRELATION, where)
+        # An empty string is an unused field, as above.
         return _correlation({_CORRELATION[key]: value for key, value in given.items() if value != ""}, where)
     raise ConfigInvalid(f"FilterType {kind!r:.40} is unknown", "use Sql or Correlation")
 
@@ -274,6 +293,7 @@ def _entity(name: str, kind: int, given: Mapping[str, object], rules: tuple[Rule
         timed: dict[str, object] = {}
         for key, value in given.items():
             with _line_of(given, key):
+                # Unknown keys pass: `checked_settings` refuses them, with the nearest known name.
                 timed[key] = _seconds(key, value) if key in TIMES else value
         return WantedEntity(name, kind, checked_settings(timed), rules)
     except BusError as error:
@@ -290,11 +310,13 @@ def _seconds(key: str, value: object) -> object:
         seconds = duration_s(value)
     except BusError as error:
         raise ConfigInvalid(f"{key} is {value!r:.40}, which is not a duration", error.hint) from error
+    # None is "never" in our settings; Azure writes the largest TimeSpan for it.
     return None if seconds > LONGEST_S else seconds
 
 
 def _inside(where: str, error: BusError) -> ConfigInvalid:
     """The error with the name of its entity or rule, after the line number if it has one already."""
+    # Some errors of rules name the rule already.
     if where in error.what:
         return ConfigInvalid(error.what, error.hint)
     line, found, what = error.what.partition(": ") if error.what.startswith("line ") else ("", "", error.what)
@@ -318,6 +340,7 @@ def _line_of(given: object, name: str = "") -> Iterator[None]:
         yield
     except UsageError as error:
         line = given.lines.get(name, 0) or given.line if isinstance(given, LinedObject) else 0
+        # The innermost `_line_of` has added its line already, and is the most exact one.
         if not line or error.what.startswith("line "):
             raise
         raise type(error)(f"line {line}: {error.what}", error.hint) from error
@@ -334,7 +357,11 @@ def _folded(given: object, what: str) -> LinedObject:
     """The object with case-folded names: the emulator reads names regardless of case."""
     found = _mapping({} if given is None else given, what)
     folded = LinedObject(found.line if isinstance(found, LinedObject) else 0)
-    folded.update({key.casefold(): value for key, value in found.items()})
+    for key, value in found.items():
+        if key.casefold() in folded:
+            with _line_of(found, key):
+                raise ConfigInvalid(f"{what}: {key!r:.60} occurs twice, in another case", "remove one of them")
+        folded[key.casefold()] = value
     if isinstance(found, LinedObject):
         folded.lines.update({key.casefold(): line for key, line in found.lines.items()})
     return folded

@@ -37,6 +37,7 @@ class Pipe:
 
     def __init__(self) -> None:
         self._loop: Final = asyncio.get_running_loop()
+        # Counts free places. The producer blocks on it in its thread; the loop only releases, and never waits.
         self._free: Final = threading.Semaphore(PIECES_MAX)
         self._pieces: asyncio.Queue[bytes | BaseException | None] = asyncio.Queue()
         self._is_closed = False
@@ -54,6 +55,7 @@ class Pipe:
             produce(self._put)
             if self._open:
                 self._flush()
+        # Nothing is put: no consumer reads the queue any more, or it has got the reason already (`_pass_on`).
         except ConsumerLeft:
             return
         except BaseException as error:
@@ -80,6 +82,8 @@ class Pipe:
             stalled = RequestTimeout(f"the client read nothing for {STALL_S:g} s", "read the stream without pauses")
             notify_loop(self._loop, partial(self._pieces.put_nowait, stalled))
             raise ConsumerLeft
+        # After the acquire and not before: `close` sets the flag and then frees a place, so a blocked producer sees it
+        # here.
         if self._is_closed:
             raise ConsumerLeft
         notify_loop(self._loop, partial(self._pieces.put_nowait, piece))
@@ -91,6 +95,7 @@ class Pipe:
         piece = await self._pieces.get()
         if isinstance(piece, BaseException):
             raise piece
+        # After the piece is taken. For the end marker, too, which took no place: there is no further piece.
         self._free.release()
         return piece
 

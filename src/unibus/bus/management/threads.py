@@ -34,6 +34,7 @@ def begin_in_thread(name: str, call: Callable[[], T]) -> "asyncio.Future[T]":
     future: asyncio.Future[T] = loop.create_future()
 
     def finish(result: T | None, error: BaseException | None) -> None:
+        # The caller has gone. The result of the thread is dropped.
         if future.cancelled():
             return
         if error is not None:
@@ -45,6 +46,7 @@ def begin_in_thread(name: str, call: Callable[[], T]) -> "asyncio.Future[T]":
         result, error = None, None
         try:
             result = call()
+        # Everything, SystemExit too: without an answer the caller would wait for ever.
         except BaseException as raised:
             error = raised
         notify_loop(loop, partial(finish, result, error))

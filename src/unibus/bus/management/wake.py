@@ -15,8 +15,10 @@ class Wake:
 
     def wake(self) -> None:
         """Wake all waiters; called on the loop."""
+        # Done if a waiter has cancelled it, which `coming` asks callers not to do.
         if not self._next.done():
             self._next.set_result(None)
+        # A new future at once: a task that begins to wait after this waits for the next wake-up.
         self._next = self._loop.create_future()
 
     def wake_soon(self) -> None:
@@ -24,6 +26,7 @@ class Wake:
         try:
             self._loop.call_soon_threadsafe(self.wake)
         except RuntimeError:
+            # Closed: none of its tasks waits any more.
             return
 
     def coming(self) -> "asyncio.Future[None]":

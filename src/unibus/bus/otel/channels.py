@@ -25,8 +25,11 @@ from unibus.bus.settings import ChannelConfig, SubscribeOptions
 from unibus.core.envelope.message import Message
 from unibus.core.flow.retry import RetryPolicy
 from unibus.core.topics.pattern import Pattern
+from unibus.errors import StoreFailed
+from unibus.safe_log import SafeLogger
 from unibus.stores.seam.pending import Pending, resolved
 
+log = SafeLogger("unibus")
 T = TypeVar("T")
 Publication = Pending[T] | BlockedResult[T]
 
@@ -40,6 +43,8 @@ class TracedChannels:
         self._inner = inner
 
     def takes(self, channel: str) -> bool:
+        # Replies and dead-letter queues in memory have no span of their own: a reply belongs to its request, and a
+        # dead-lettered message to the failed attempt.
         return not is_internal(channel) or self._is_stored(channel)
 
     def _is_stored(self, channel: str) -> bool:
@@ -63,7 +68,12 @@ class TracedChannels:
         inner = self._inner
         if inner is not None and inner.takes(target.name):
             pending = self._stored(target, [message], lambda: inner.publish(target, message))
-            return pending.wait() if may_block else message
+            if may_block:
+                return pending.wait()
+            if isinstance(pending, Pending) and not pending.is_decided:
+                pending.on_done(partial(_log_refusal, target.name))
+            return message
+        # The span covers the wait for a free place, too.
         with _Publish(self._spans, target, [message]):
             if self._post(target, [message], message) == FULL:
                 self._bus._post_from_sync(target, [message], may_block)
@@ -79,17 +89,21 @@ class TracedChannels:
         except BaseException as error:
             publishing.refused(error)
             raise
+        # Not when the caller awaits it: a publish that is never awaited must end its span, too.
         publication.on_done(partial(_ended, publishing.span))
         return publication
 
     def _posted(self, target: Channel, messages: list[Message], item: object) -> object:
         """Publish in memory, as the API classes do: an async bus gets an awaitable, a sync bus a resolved Pending."""
+        # The same decisions as in the two API classes, with the span around them: bus._refused, bus._wait_for_place.
         bus = self._bus
         publishing = _Publish(self._spans, target, messages)
         with publishing:
             if self._post(target, messages, item) == FULL:
                 if isinstance(bus, SyncMessageBus):
                     bus._refused(target, messages, FULL)
+                # Awaited later, perhaps in another task: the span stays open until then, and `__exit__` must not end it
+                # here.
                 elif isinstance(bus, MessageBus) and not bus._is_posted_at_call(target, messages):
                     publishing.is_blocked = True
                     return self._wait_for_space(publishing, bus._wait_for_place(target, messages), item)
@@ -100,6 +114,8 @@ class TracedChannels:
     def _post(self, target: Channel, messages: list[Message], item: object) -> int:
         """The verdict of the channel; FULL only if the publisher may block. Any other refusal is raised."""
         exchange = self._bus._exchange
+        # The span ends with the call, although the message goes out after the commit: its context is in the message
+        # already.
         if exchange.transactions and self._bus._put_off(target, messages):
             return 0
         single = isinstance(item, Message)
@@ -112,6 +128,7 @@ class TracedChannels:
     async def _wait_for_space(self, publishing: "_Publish", published: Awaitable[object], item: T) -> T:
         """Wait until the blocked publish is admitted; the span covers the wait."""
         with publishing:
+            # From here on `__exit__` ends the span, also if the wait is cancelled or refused.
             publishing.is_blocked = False
             await published
         return item
@@ -153,6 +170,7 @@ class _Publish:
     def __init__(self, spans: Spans, target: Channel, messages: list[Message]) -> None:
         self.span: Span = spans.sending("publish", target.name, messages)
         self.is_blocked = False  # The publish waits for space: `_wait_for_space` ends the span.
+        # `imprint` replaces the properties and does not change them, so the old objects can be put back.
         self._before = [(message, message.properties) for message in messages]
         imprint(messages, self.span)
 
@@ -177,6 +195,12 @@ def _ended(span: Span, pending: Pending[object]) -> None:
     if pending.error is not None:
         failed(span, pending.error)
     span.end()
+
+
+def _log_refusal(channel: str, pending: Pending[Message]) -> None:
+    """As DurableChannels: no caller waits, so a refusal that arrives with the answer is raised nowhere."""
+    if pending.error is not None and not isinstance(pending.error, StoreFailed):
+        log.warning("a publish to %r that was not awaited has failed: %s", channel, pending.error)
 
 
 def _ready_result(item: object, yields: bool) -> Awaitable[object]:

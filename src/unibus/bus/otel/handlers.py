@@ -24,11 +24,15 @@ def wrap(spans: Spans, consumer: Consumer, entity: str = "") -> None:
     The consumer may be running in another thread, which may see the new handler before the new shape. Until then it
     calls the new handler with the arguments of the old one, which `TracedHandler` passes on.
     """
+    # Wrapped already: `attach` wraps the existing handlers, and one that is subscribed meanwhile may be seen twice.
     if isinstance(consumer.handler, TracedHandler):
         return
+    # A copy for the inner call: it keeps the shape of the arguments and the conversion of the body of the original
+    # handler.
     inner = Consumer(int(consumer.id), consumer.group, consumer.handler, int(consumer.shape))
     inner.convert = consumer.convert
     kind = TracedAsyncHandler if is_async(consumer.handler) else TracedHandler
+    # The handler before the shape: see the docstring for a thread that sees only the first of the two.
     consumer.handler = kind(spans, inner, entity)
     consumer.shape = TAKES_MESSAGE
 
@@ -57,6 +61,7 @@ class TracedHandler:
 
     def _traced(self, message: Message) -> object:
         span = self._begin(message)
+        # The current span of the handler: publishes and log lines in it become part of its trace.
         token = contexts.attach(trace.set_span_in_context(span))
         try:
             return call(self._inner, message)
@@ -64,16 +69,20 @@ class TracedHandler:
             self._failed(span, message, error)
             raise
         finally:
+            # Also after an error: a worker thread runs other handlers afterwards, which must not inherit this span.
             contexts.detach(token)
             span.end()
 
     def _begin(self, message: Message) -> Span:
         attempts = self._spans.attempts
+        # At a first delivery there is none: most messages need no lookup.
         earlier = attempts.known(self._place, message.id) if message.delivery_count > 1 else None
         group = self._inner.group.name
         span = self._spans.processing(message, message.channel, group, {"earlier attempt": earlier})
         if self._entity:
             attempts.remember(self._place, message.id, span.get_span_context())  # The settlement links to it.
+        # In memory nothing settles the message later, so its entry is removed with the next attempt; one that fails
+        # again adds it again.
         elif earlier is not None:
             attempts.forget(self._place, message.id)
         return span
@@ -116,6 +125,7 @@ class TracedRequests(Requests):
             replies.append(reply)
             answer(reply)
 
+        # Before `expect` and the publish: the publish inside of the request becomes its child.
         span = self._spans.requesting(message)
         request = self._inner.expect(message, record_reply)
         token = contexts.attach(trace.set_span_in_context(span))
@@ -123,6 +133,7 @@ class TracedRequests(Requests):
         return request
 
     def forget(self, request: OpenRequest) -> None:
+        # First: the request is closed before its span is.
         self._inner.forget(request)
         begun = self._begun.pop(request, None)
         if begun is None:

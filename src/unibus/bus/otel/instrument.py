@@ -18,9 +18,12 @@ def attach(bus: BusOperations, tracer_provider: TracerProvider | None) -> None:
     if runtime.on_store is not None:
         raise UsageError("the bus is already traced", "call instrument once")
     spans = Spans(tracer_provider)
+    # Before the look at `has_store`: a first operation on queues in another thread may open the store in between. To
+    # attach twice does no harm: `wrap` finds its own handlers.
     runtime.on_store = partial(_attach_store, runtime, spans)
     if runtime.has_store():
         _attach_store(runtime, spans)
+    # For new subscriptions first, then the existing ones: none falls in between.
     runtime.subscriptions.around = partial(wrap, spans)
     for subscription in runtime.subscriptions.all():
         wrap(spans, subscription.consumer)

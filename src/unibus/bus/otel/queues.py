@@ -38,6 +38,8 @@ class TracedQueues:
             message = entity.copy()  # The caller's message keeps its own trace context, or none.
             imprint([message], span)
             return _watched(span, lambda: self._queues.send_now(message, payload, fields))
+        # The message itself does not exist yet. The fields get the context of the span, and `send_now` makes the
+        # message from them.
         span = self._spans.sending("send", str(entity), [_sketch(payload, fields)])
         _carry(fields, span)
         return _watched(span, lambda: self._queues.send_now(entity, payload, fields), _set_id)
@@ -55,9 +57,12 @@ class TracedQueues:
     # Receiving
 
     async def receive(self, entity: str, claiming: Awaitable[list[Claimed]]) -> list[Received]:
+        # The span is made after the claim, with the time before it: only then the messages to link are known, and an
+        # empty receive makes no span.
         began_ns = now_ns()
         try:
             claimed = await claiming
+        # Not a cancellation: the receiver went away, and nothing failed.
         except Exception as error:
             self._not_received(entity, began_ns, error)
             raise
@@ -95,11 +100,14 @@ class TracedQueues:
     def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]:
         """Settle a message of a subscription pump, after its handler. Without a handler's span there is none here."""
         message_id = claimed.who.message_id
+        # The pump settles outside of the handler's call, so the handler's span is not the current one here; it is found
+        # by the message.
         process = self._spans.attempts.known(claimed.entity, message_id)
         if process is None:
             return self._queues.store.apply([command])
         if command.verb != ABANDON:  # An abandoned message is redelivered: the next attempt links to this one.
             self._spans.attempts.forget(claimed.entity, message_id)
+        # Only for the attributes of the span: the body is not decoded for it.
         message = restored(message_id, claimed.entity, None, 0, None)
         span = self._spans.settling(SETTLEMENTS[command.verb], claimed.entity, [message], process)
         return _watched(span, lambda: self._queues.store.apply([command]))
@@ -110,6 +118,8 @@ class TracedQueues:
         self, entity: str, messages: list[Message], send: Callable[[list[Message]], Pending[list[object]]]
     ) -> Pending[list[object]]:
         span = self._spans.sending("send", entity, messages)
+        # The given messages belong to the server, which may send them again after an error: without the context of this
+        # span.
         copies = [message.copy() for message in messages]
         imprint(copies, span)
         return _watched(span, lambda: send(copies))
@@ -133,6 +143,7 @@ class TracedQueues:
         return claimed
 
     def complete_many(self, commands: list[Command], messages: list[Message]) -> Pending[None]:
+        # One span for the batch, which may be of several entities.
         entities = {command.entity for command in commands if isinstance(command, Settle)}
         span = self._spans.settling(SETTLEMENTS[COMPLETE], ", ".join(sorted(entities)), messages)
         return _watched(span, lambda: self._queues.submit_many(commands))
@@ -154,11 +165,14 @@ class Handling:
         attempts, message_id = self._spans.attempts, self._message.id
         around = ambient()
         before = {"receive": self.receive, "earlier attempt": attempts.known(self._entity, message_id)}
+        # With a producer the span is its child, so the caller's own span is only linked. Without one it is the parent
+        # already.
         if carried(self._message) is not None:
             before["caller"] = around
         span = self._spans.processing(self._message, self._entity, "", before)
         attempts.remember(self._entity, message_id, span.get_span_context())
         self._span = span
+        # In the task or thread that enters the block, which is the one that leaves it: `detach` needs the same context.
         self._token = contexts.attach(trace.set_span_in_context(span))
 
     def fail(self, error: BaseException | None) -> None:
@@ -166,6 +180,7 @@ class Handling:
             failed(self._span, error)
 
     def end(self) -> None:
+        # Set back: a second `end` does nothing.
         if self._span is not None:
             self._span.end()
             self._span = None
@@ -174,6 +189,7 @@ class Handling:
             self._token = None
 
     def settle(self, command: Settle, settle: Callable[[], Pending[None]]) -> Pending[None]:
+        # As in TracedQueues.settle: an abandoned message is redelivered, and the next attempt links to this one.
         if command.verb != ABANDON:
             self._spans.attempts.forget(self._entity, self._message.id)
         span = self._spans.settling(SETTLEMENTS[command.verb], self._entity, [self._message])
@@ -186,6 +202,7 @@ class TracedReceived(Received):
         self.traced = Handling(spans, self)
 
     def _settle(self, command: Settle, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
+        # `super` with its arguments: inside of a lambda the short form has no first argument.
         return self.traced.settle(command, lambda: super(TracedReceived, self)._settle(command, properties))
 
     async def __aenter__(self) -> Received:
@@ -193,6 +210,7 @@ class TracedReceived(Received):
         return await super().__aenter__()
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        # Before the settlement: the error of the block is recorded first, and that of the settlement, if any, after it.
         self.traced.fail(error)
         try:
             await super().__aexit__(kind, error, traceback)
@@ -257,6 +275,7 @@ def _watched(
         span.end()
         raise
     if describe is not None:
+        # Before `on_done`: the attributes must be set before the span ends.
         pending = pending.tap(partial(_described, span, describe))
     pending.on_done(partial(_ended, span))
     return pending

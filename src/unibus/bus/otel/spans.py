@@ -50,7 +50,10 @@ class Spans:
         known = [context for message in messages if (context := carried(message)) is not None]
         attributes = _attributes(operation, "send", destination)
         _describe(attributes, messages)
+        # PRODUCER creates a context for a message. A message that has one keeps it, so forwarding it is a CLIENT span.
         kind = SpanKind.CLIENT if messages and len(known) == len(messages) else SpanKind.PRODUCER
+        # A forwarded message without a span around it continues its own trace. A batch has several traces, and is the
+        # child of none.
         parent = _under(known[0]) if len(messages) == 1 and known and _ambient() is None else None
         return self._start(attributes, kind, [_link(each, "creation") for each in known], parent)
 
@@ -76,6 +79,7 @@ class Spans:
         if message.delivery_count > 1:
             attributes["messaging.unibus.message.delivery_count"] = message.delivery_count
         producer = carried(message)
+        # Parent and link: the parent joins the trace, and the link names the role.
         followed = {"producer": producer, **before}
         links = [_link(context, name) for name, context in followed.items() if context is not None]
         return self._start(attributes, SpanKind.CONSUMER, links, None if producer is None else _under(producer))
@@ -84,6 +88,8 @@ class Spans:
         attributes = _attributes(verb, "settle", entity)
         _describe(attributes, messages)
         producers = [context for message in messages if (context := carried(message)) is not None]
+        # A settlement inside of a block is the child of the current span. Outside, as in a pump, its parent is the
+        # handler's span, or the producer.
         above = process or (producers[0] if len(messages) == 1 and producers else None)
         parent = _under(above) if above is not None and _ambient() is None else None
         return self._start(attributes, SpanKind.CLIENT, [_link(each, "producer") for each in producers], parent)
@@ -97,6 +103,7 @@ class Spans:
         began_ns: int | None = None,
     ) -> Span:
         name = f"{attributes['messaging.operation.name']} {attributes['messaging.destination.name']}"
+        # Cut here: the SDK would drop the first links and not the last ones.
         return self._tracer.start_span(name, parent, kind, attributes, links[:LINKS_MAX], began_ns)
 
 
@@ -111,11 +118,13 @@ class Attempts:
     def remember(self, place: str, message_id: str, context: SpanContext) -> None:
         with self._lock:
             self._by_key[place, message_id] = context
+            # By the last use: the oldest attempt is the one that is least likely to be repeated.
             self._by_key.move_to_end((place, message_id))
             if len(self._by_key) > ATTEMPTS_MAX:
                 self._by_key.popitem(last=False)
 
     def known(self, place: str, message_id: str) -> SpanContext | None:
+        # Without the lock: one lookup in C, and a value that is replaced meanwhile is as good.
         return self._by_key.get((place, message_id))
 
     def forget(self, place: str, message_id: str) -> None:
@@ -131,6 +140,7 @@ def carried(message: Message) -> SpanContext | None:
     carrier = {"traceparent": properties.traceparent}
     if properties.tracestate is not None:
         carrier["tracestate"] = properties.tracestate
+    # In an empty Context: for an invalid header `extract` returns it as it is, without a span.
     return _valid(trace.get_current_span(_W3C.extract(carrier, Context())).get_span_context())
 
 
@@ -143,6 +153,7 @@ def imprint(messages: Iterable[Message], span: Span) -> None:
     fields = context_fields(span)
     if not fields:
         return
+    # By identity: all messages exist before the first one is changed, so no id is used twice.
     made: dict[int, MessageProperties] = {}
     for message in messages:
         if carried(message) is None:
@@ -166,6 +177,7 @@ def failed(span: Span, error: BaseException) -> None:
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     span.record_exception(error)
     span.set_attribute("error.type", name)
+    # Semantic conventions, "Recording errors": error.type has the full name of the class, the status its description.
     span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
 
 
@@ -213,6 +225,7 @@ def _attributes(operation: str, kind: str, destination: str) -> Attributes:
 
 def _describe(attributes: Attributes, messages: Sequence[Message]) -> None:
     """Adds the attributes of one message, or the number of several."""
+    # Conventions for messaging: the attributes of a message are set for one message only, the count for a batch.
     if len(messages) != 1:
         attributes["messaging.batch.message_count"] = len(messages)
         return

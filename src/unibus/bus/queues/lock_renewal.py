@@ -107,6 +107,7 @@ class Renewals:
             self._timers.after(delay_ns, self._tick)
 
     def _tick(self) -> None:
+        # One `now` for all: a lock that becomes due while this runs is found by the next timer.
         now_ns = self._now_ns()
         with self._lock:
             if self._tick_at_ns is None or now_ns < self._tick_at_ns:
@@ -168,6 +169,7 @@ class Renewals:
             # The store has stopped: no lock can be renewed, and none of these messages can be settled. Cancel the work
             # now.
             self._lost(due, LockLost(f"the lock could not be renewed: {error.what}", error.hint))
+        # Ends: each call of `_renew` has one lock, and its refusal is decided below.
         elif len(due) > 1:
             for each in due:
                 self._renew([each])
@@ -188,7 +190,10 @@ class Renewals:
         # The pop decides against a concurrent `stop`: a settled message is not reported as lost, and each loss is
         # reported once.
         for claimed, on_lost, _ in due:
-            if self._held.pop(id(claimed), None) is not None and on_lost is not None:
+            # Under the lock: another thread may iterate over `_held`. `on_lost` is called without it.
+            with self._lock:
+                held = self._held.pop(id(claimed), None)
+            if held is not None and on_lost is not None:
                 kind = SessionLockLost if isinstance(claimed, KeptSession) else LockLost
                 on_lost(kind(error.what, error.hint))
 

@@ -46,6 +46,7 @@ class MisspeltQueues:
 
     def compare(self, queue: str, names: list[str]) -> None:
         """Log the warning if another entity has a similar name."""
+        # Queues that other receives created are no suggestions: they may be misspelt as well.
         others = [name for name in names[:COMPARED_MAX] if name != queue and name not in self._checks]
         near = near_name(queue, others)
         if near:

@@ -95,7 +95,6 @@ class Queues:
 
     def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
         """Store one message, through the interceptor if there is one."""
-        # A handler may leave a transaction open, or roll it back; the delivery of its message must not depend on that.
         watcher = self.watcher
         return self.send_now(entity, payload, fields) if watcher is None else watcher.send(entity, payload, fields)
 
@@ -136,6 +135,7 @@ class Queues:
                 f"send_many takes a list of payloads, not one {type(payloads).__name__}",
                 "use send(), or put the payload into a list",
             )
+        # A copy for each: `message` empties its fields.
         commands = [self.command(entity, payload, dict(fields)) for payload in payloads]
         for command in commands:
             command.raises = raises
@@ -164,6 +164,8 @@ class Queues:
                 self._remember(checked_name(entity))
             assert isinstance(entity, str)
             command = self._command(entity, payload, fields)
+        # Decided by the store when it applies the command, and not by a lookup here: two first senders create one
+        # queue.
         command.creates = 0 if self.strict else QUEUE
         return command
 
@@ -187,6 +189,7 @@ class Queues:
         body = payload.value if isinstance(payload, Payload) else payload
         if not fields:
             return Message(self.exchange.id_generator, entity, body, Priority.NORMAL, None)
+        # These three are no properties of the envelope; what is left in `fields` is checked by `set_fields`.
         priority = fields.pop("priority", None)
         delay = fields.pop("delay", None)
         message_id = fields.pop("message_id", None)
@@ -195,6 +198,7 @@ class Queues:
             properties = MessageProperties()
             set_fields(properties, fields)
             if delay is not None:
+                # By the store's clock, which decides when the message is due.
                 properties.scheduled_at_ns = self.now_ns() + seconds_ns("delay", delay)
         level = Priority.NORMAL if priority is None else checked_priority(priority)
         message = Message(self.exchange.id_generator, entity, body, level, properties)
@@ -220,6 +224,8 @@ class Queues:
 
     def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]:
         """Settle a message of a pump: at once, and never in a transaction of the handler's task."""
+        # Straight to the store, and not by `submit`: a handler may leave a transaction open, or roll it back, and the
+        # settlement of its message must not depend on that.
         watcher = self.watcher
         return self.store.apply([command]) if watcher is None else watcher.settle(claimed, command)
 
@@ -234,6 +240,7 @@ class Queues:
 
     def schedule(self, entity: str, payload: object, at: object, fields: dict[str, object]) -> Pending[int]:
         """Store a message that is delivered at a time or after a delay. The result is the number to cancel it by."""
+        # `fields` is the caller's own dict of keywords, so it may be changed.
         if isinstance(at, (int, float, timedelta)):
             fields["delay"] = at
         else:
@@ -274,6 +281,7 @@ class Queues:
         return self
 
     def create(self, kind: int, name: str, settings: Mapping[str, object]) -> Pending[None]:
+        # `check_entity` after the name itself is checked: an invalid name is the more precise error.
         command = declaration(kind, name, settings, self.store)
         self.check_entity(command.name)
         return self._declare(command)

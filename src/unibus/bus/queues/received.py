@@ -52,6 +52,7 @@ class DeliveredMessage:
         self._queues = queues
         self._claimed = claimed
         self.message: Message = message_of(claimed)
+        # Without a lock it was removed by the receive: there is nothing to settle.
         self.settled = claimed.until_ns == 0
         self._inside = False  # Inside its `with` block, where the lock is renewed.
         self._when_lost: Callable[[LockLost], None] | None = None
@@ -183,6 +184,7 @@ class DeliveredMessage:
         return self._settle(command, properties)
 
     def _renew(self) -> Pending[None]:
+        # Only for its check: raises UsageError for a message without a lock.
         self._command(RELEASE)
         return self._queues.renew(self._claimed, Renew(self.entity, self.sequence, self._claimed.token))
 
@@ -233,6 +235,7 @@ class Received(DeliveredMessage):
         return self
 
     def _on_lost(self, error: LockLost) -> None:
+        # Called by the timers, or by the thread that brings the store's answer: a task is cancelled on its own loop.
         assert self._task is not None
         notify_loop(self._task.get_loop(), partial(self._cancel, error))
 
@@ -278,6 +281,7 @@ async def _awaited(pending: Pending[None]) -> None:
 
 
 def failure(error: BaseException) -> dict[str, HeaderValue]:
+    # Bounded: it is stored with the message at every failed delivery.
     return {"LastError": capped(f"{type(error).__name__}: {error_text(error)}", DESCRIPTION_CHARS_MAX)}
 
 
@@ -315,6 +319,7 @@ class SyncReceived(DeliveredMessage):
         self._renew().wait()
 
     def __enter__(self) -> "SyncReceived":
+        # Without a callback: no thread can be cancelled. Its settlement raises LockLost.
         self._inside = True
         self._queues.renewals.start(self._claimed, None)
         return self
@@ -366,6 +371,8 @@ def complete_many(queues: Queues, messages: Iterable[DeliveredMessage]) -> Pendi
 def _answered(messages: list[DeliveredMessage], settlement: Pending[None]) -> None:
     """The answer of a settlement that the store had not decided at once: a refused one has settled nothing."""
     error = settlement.error
+    # After StoreFailed the outcome is unknown: the settlement may be on disk, so the message does not count as
+    # unsettled.
     if error is not None and not isinstance(error, StoreFailed):
         for message in messages:
             message._reopened()

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
-from unibus.bus.queues.lock_renewal import KeptSession
+from unibus.bus.queues.lock_renewal import KeptSession, renewal_of
 from unibus.bus.queues.operations import PEEK_LOCK, RECEIVE_AND_DELETE, Queues, notify_settled
 from unibus.bus.queues.received import Received, SyncReceived
 from unibus.core.envelope.fields import plain_text
@@ -32,7 +32,6 @@ from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import (
     LEAVE_SESSION,
     RELEASE,
-    RENEW_SESSION,
     SET_SESSION_STATE,
     SessionCommand,
     Settle,
@@ -99,6 +98,7 @@ def _claim_missing(queues: Queues, request: ClaimRequest, error: BaseException) 
 
 def make_missing(queues: Queues, entity: str, missing: EntityNotFound) -> None:
     """Create the queue, or raise. The hint of the store's error is kept if it names what was probably meant."""
+    # A name with a slash is the path of a subscription or of a dead-letter queue: those are never created by a receive.
     if queues.strict or "/" in entity:
         hint = "create it first: create_queue or create_subscription" if missing.hint == CREATE else missing.hint
         raise EntityNotFound(f"queue or subscription {entity!r} does not exist", hint)
@@ -217,6 +217,7 @@ def _undo(queues: Queues, pending: Pending[T]) -> None:
 
 async def _claim_async(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Claimed]:
     found = await until_async(queues, request.entity, lambda: claim(queues, request), timeout_s)
+    # Only after an empty result: a cancellation in the await below cannot lose a claimed message.
     if queues.misspelt.is_suspect(request.entity, len(found)):
         # A hint must not turn an empty result into an error, for instance on a bus that has just been closed.
         with contextlib.suppress(BusError):
@@ -234,6 +235,8 @@ async def receive_batch(queues: Queues, request: ClaimRequest, timeout_s: float 
 async def receive(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> AsyncIterator[Received]:
     """Yield one message at a time, so that a receiver locks no more than it works on."""
     single = replace(request, count=1)
+    # A new claim for each message, and not one claim for several: what is locked and not yet yielded would lose its
+    # lock while the caller works.
     while True:
         received = await receive_batch(queues, single, timeout_s)
         if not received:
@@ -246,6 +249,8 @@ async def receive_deferred(queues: Queues, entity: str, sequences: Iterable[int]
 
 
 async def _deferred_by(queues: Queues, request: ClaimRequest) -> list[Received]:
+    # Claimed at once, and not through `until_async`: deferred messages are there or they are not, so there is nothing
+    # to wait for.
     claiming = _cancellable(queues, queues.store.claim(request))
     if queues.watcher is not None:
         return await _watched(queues).receive(request.entity, claiming)
@@ -253,6 +258,7 @@ async def _deferred_by(queues: Queues, request: ClaimRequest) -> list[Received]:
 
 
 def _deferred(entity: str, sequences: Iterable[int]) -> ClaimRequest:
+    # Read once: it may be an iterator, and both the count and the numbers are needed.
     wanted = tuple(sequences)
     if not wanted:
         raise UsageError("receive_deferred got no sequence numbers", "pass the numbers of deferred messages")
@@ -329,10 +335,12 @@ def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s
 
 
 def _waited(queues: Queues, pending: Pending[T]) -> T:
-    """Wait for the answer; Ctrl-C meanwhile releases what the call gets."""
+    """Wait for the answer; Ctrl-C, or another signal that raises, releases what the call gets."""
     try:
         return pending.wait()
-    except KeyboardInterrupt:
+    except BaseException:
+        # Of any kind: a signal handler may raise what it likes, usually SystemExit. An error of the claim itself has no
+        # value to undo.
         pending.on_decided(partial(_undo, queues))
         raise
 
@@ -363,8 +371,8 @@ def receive_deferred_sync(queues: Queues, entity: str, sequences: Iterable[int])
 
 def _deferred_by_sync(queues: Queues, request: ClaimRequest) -> list[SyncReceived]:
     if queues.watcher is not None:
-        return _watched(queues).receive_sync(request.entity, lambda: queues.store.claim(request).wait())
-    return [SyncReceived(queues, each) for each in queues.store.claim(request).wait()]
+        return _watched(queues).receive_sync(request.entity, lambda: _waited(queues, queues.store.claim(request)))
+    return [SyncReceived(queues, each) for each in _waited(queues, queues.store.claim(request))]
 
 
 def accept_session_sync(
@@ -386,6 +394,7 @@ class HeldSession:
         self.id = lock.session_id
         self.entity = lock.entity
         self.closed = False
+        # The lock for Renewals, which changes `until_ns` with each renewal.
         self._kept = KeptSession(lock, lock.until_ns)
 
     def __repr__(self) -> str:
@@ -402,11 +411,17 @@ class HeldSession:
         return self._command(LEAVE_SESSION)
 
     def _command(self, verb: int, state: bytes | None = None) -> Pending[None]:
+        # Fenced by the token: after a lost lock the store rejects the command, although another receiver may hold a
+        # lock on the same session.
         command = SessionCommand(verb, self.entity, self.id, self._lock.token)
         if state is not None and not isinstance(state, bytes):
             raise UsageError(f"a session state must be bytes, not {type(state).__name__}", "encode it first")
         command.state = None if state is None else bytes(state)
         return self._queues.submit(command)
+
+    def _renew(self) -> Pending[None]:
+        """Extend the lock; never in a transaction, which could take the renewal back, or come too late."""
+        return self._queues.store.apply([renewal_of(self._kept)]).map(lambda _: None)
 
     def _request(self, count: int, mode: str) -> ClaimRequest:
         return request_for(self.entity, count, mode, "", self._lock)
@@ -450,7 +465,7 @@ class SessionReceiver(HeldSession):
 
     def renew_lock(self) -> Pending[None]:
         """Extend the lock by its full duration from now. Not needed inside `async with`."""
-        return self._command(RENEW_SESSION)
+        return self._renew()
 
     async def close(self) -> None:
         """Release the session, and with it the messages that were received and not settled."""
@@ -458,6 +473,7 @@ class SessionReceiver(HeldSession):
             await self._leave()
 
     async def __aenter__(self) -> "SessionReceiver":
+        # The task that enters the block is the one to cancel: a lost session must not be worked on any longer.
         self._task = asyncio.current_task()
         self._queues.renewals.start(self._kept, partial(self._on_lost, asyncio.get_running_loop()))
         return self
@@ -467,6 +483,7 @@ class SessionReceiver(HeldSession):
 
     def _cancel(self, error: LockLost) -> None:
         """On the task's loop: cancel the block. Another receiver may have the session by now."""
+        # The block may have ended while this call waited in the loop's queue.
         if self._task is not None and not self.closed:
             self._lost = error
             self._task.cancel(msg=str(error))
@@ -509,13 +526,14 @@ class SyncSessionReceiver(HeldSession):
         self._command(SET_SESSION_STATE, state).wait()
 
     def renew_lock(self) -> None:
-        self._command(RENEW_SESSION).wait()
+        self._renew().wait()
 
     def close(self) -> None:
         if not self.closed:
             self._leave().wait()
 
     def __enter__(self) -> "SyncSessionReceiver":
+        # Without a callback: no thread can be cancelled. The next command in the session raises SessionLockLost.
         self._queues.renewals.start(self._kept, None)
         return self
 

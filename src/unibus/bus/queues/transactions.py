@@ -88,6 +88,7 @@ class Transaction:
             for command, result in zip(commands, results, strict=True):
                 self.add(command, result)
         except BaseException:
+            # Cut back to the length before: the lists of commands and results stay parallel.
             del self._commands[before:], self._results[before:]
             raise
 
@@ -123,9 +124,13 @@ class Transaction:
         # `transactions` counts the open ones of the bus: while it is 0, every send skips the lookup of the context
         # variable.
         self.owner = _here()
+        # Only of this store and this task; `parent` is any transaction of the context, and leads to those of other
+        # stores.
         self._outer = current(self.store)
         self.parent = _CURRENT.get()
         self._token = _CURRENT.set(self)
+        # No lock: nothing is called between the read and the write, and the interpreter switches threads only at calls
+        # and at the ends of loops.
         self._exchange.transactions += 1
         self.state = "open"
 
@@ -166,6 +171,7 @@ class Transaction:
             action()
 
     def _take_over(self, inner: "Transaction") -> None:
+        # Not checked again: a savepoint asks its outer transaction for each command (`_check`).
         self._commands += inner._commands
         self._results += inner._results
         self._afterwards += inner._afterwards
@@ -181,6 +187,7 @@ class Transaction:
             action()
 
     def _fill(self, results: list[object]) -> None:
+        # The objects that `send` returned inside of the block are filled in: the caller holds them already.
         for given, result in zip(self._results, results, strict=False):
             if given is not None and isinstance(result, SendResult):
                 given.sequence = result.sequence

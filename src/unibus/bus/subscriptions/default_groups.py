@@ -35,9 +35,11 @@ class DefaultGroups:
         for name in used:
             if _is_same(self._groups[(pattern, name)].handler, handler):
                 return name
+        # The plain name is free again when its handler has unsubscribed, also while `name#2` exists.
         if shared not in used:
             return shared  # A subscription with `group=` may have the same name: it chose to compete with this one.
         number = 2
+        # `taken` too: a user may have named a group `name#2`, and must not compete with this handler by accident.
         while f"{shared}#{number}" in used or (pattern, f"{shared}#{number}") in taken:
             number += 1
         return f"{shared}#{number}"

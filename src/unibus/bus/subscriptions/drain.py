@@ -45,6 +45,7 @@ class Drain:
 
     def is_now(self) -> bool:
         """Whether the bus is idle now. For a call from inside a handler its own group does not count: it is busy."""
+        # Otherwise a handler that calls drain() would wait for itself.
         consumer = INSIDE.get()
         mine = None if consumer is None else consumer.group
         return self._all(lambda group: group is mine or group.is_idle())
@@ -58,6 +59,8 @@ class Drain:
 
     def is_resting(self) -> bool:
         """Whether nothing happens before the next timer: only retries are pending."""
+        # Retries that wait for their time are left out: a virtual clock asks this to decide whether to move on to the
+        # next timer.
         return self._all(lambda group: not group.queue.size and not group.running)
 
     def _all(self, fits: Callable[[Group], bool]) -> bool:
@@ -68,6 +71,7 @@ class Drain:
 
     def wait(self, timeout_s: float | None, until: Callable[[], bool] | None = None) -> bool:
         """Block until the bus is idle, or until `until`, checked when a slot becomes idle. False at timeout."""
+        # A condition of its own for each waiter: one that ends, or is interrupted, leaves nothing behind for others.
         changed = threading.Condition()
         reached = until or self.is_now
 

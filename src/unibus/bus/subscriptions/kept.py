@@ -34,11 +34,13 @@ def keeping_channels(exchange: Exchange, pattern: Pattern) -> list[Channel]:
     if pattern.kind == EXACT:
         named = exchange.channels.get(str(pattern.text))
         return [named] if named is not None and named.declared else []
+    # An index with this one pattern: it matches names by exactly the rules of a publish.
     index = SubscriptionIndex()
     index.subscribe(0, pattern)
     internal = takes_internal(pattern)
     return [
         channel
+        # A copy: other threads may create channels meanwhile.
         for channel in list(exchange.channels.values())
         if channel.declared and (internal or not is_internal(channel.name)) and index.match(channel.name)
     ]
@@ -60,6 +62,7 @@ class KeptFilter:
         """Ask the filter for every kept message that it was not asked for. Without LOCK, but in the last round."""
         self._rounds += 1
         for channel, message in self._unasked():
+            # Before the call: a filter that raises is not asked again for the same message.
             self._asked[id(message)] = message
             if not self._is_accepted(channel, message):
                 self.rejected.add(id(message))

@@ -45,13 +45,18 @@ class Requests:
 
     def expect(self, message: Message, answer: Answer) -> OpenRequest:
         """Make the message a request. `answer` is called with the reply, in the thread of the replying handler."""
+        # Without a lock: two threads with the first two requests may both subscribe. Then the inbox has two members of
+        # one group, and each reply still reaches one of them.
         if not self._open:
+            # Unbounded and inline: a reply never waits for a place or for a worker, so a full pool cannot hold back the
+            # replies that its own handlers wait for.
             self._registry.create(self._inbox, ChannelConfig(max_queue_size=0))
             options = SubscribeOptions(dispatch="inline", group="$reply")
             self._subscriptions.add(self._inbox, self._arrived, retry_policy(0, 0.0, options), 1, options)
             self._open = True
         properties = MessageProperties() if message.properties is None else message.properties
         properties.reply_to = self._inbox
+        # A correlation id of the caller is kept: it may belong to a conversation of several requests.
         properties.correlation_id = properties.correlation_id or message.id
         message.properties = properties
         request = OpenRequest(message.id, properties.correlation_id, answer)
@@ -80,6 +85,7 @@ class Requests:
             request.answer(reply)
 
     def _asked(self, reply: Message) -> OpenRequest | None:
+        # The caller holds LOCK.
         answered = reply.headers.get(REQUEST_HEADER)
         for request in self._waiting.get(reply.correlation_id or "", []):
             if answered is None or answered == request.message_id:

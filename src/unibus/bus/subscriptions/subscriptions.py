@@ -63,6 +63,7 @@ class Subscriptions:
         checked_options(plan, concurrency, options)
         pattern = pattern_of(target, options)
         default = plan.name if module is None else f"{module}/{plan.name}"
+        # Before LOCK: it may run `finally` blocks of handlers, which are code of the user.
         self._executors.abandon_closed_loops()  # Requeues their messages, which the new handler may get.
         kept = self._kept_filter(pattern, default, options)
         while True:
@@ -120,6 +121,8 @@ class Subscriptions:
 
     def find(self, wanted: object) -> list[Subscription]:
         """Find by handle or id; or all subscriptions of one handler, channel or pattern."""
+        # By handler with ==: a traced handler is equal to the one that it wraps (otel/handlers.py), and a bound method
+        # to itself at each access.
         if isinstance(wanted, (int, Subscription)):
             found = self._by_id.get(wanted if isinstance(wanted, int) else wanted.id)
             return [] if found is None else [found]
@@ -168,6 +171,7 @@ class Subscriptions:
                     metrics.count("discarded")
 
     def _group(self, pattern: Pattern, name: str, options: SubscribeOptions) -> Group:
+        # A lossy group has a bound of its own; 0 is a reliable group, which the channel bounds.
         found = self._groups.get((pattern, name))
         bound = options.get("queue_size", QUEUE_SIZE_DEFAULT) if options.get("overflow") else 0
         inline = options.get("dispatch") == "inline"
@@ -190,6 +194,7 @@ class Subscriptions:
         consumer.bus = self._exchange
         consumer.executor = self._executors.executor_for(plan)
         if self.around is not None:
+            # Before the consumer is in its group: no message is delivered to the handler without its wrapper.
             self.around(consumer)
         return consumer
 

@@ -56,6 +56,8 @@ class HeldFiles:
         for path, held in list(self._held.items()):
             try:
                 found = self._identity(path)
+            # A folder that may not be searched any more, or a file system that is gone: the names lead nowhere, which
+            # is as bad as a deletion.
             except OSError as error:
                 return f"{path} cannot be read any more: {error.strerror or error}"
             if found != held:

@@ -60,6 +60,7 @@ class Owner:
         self._path = f"{os.path.realpath(path)}{LOCK_SUFFIX}"
         self._taken: list[Identity] = []
         self._stores: list[Identity] = []
+        # Of the process that takes the lock: a forked child reports it as the owner.
         self._pid = os.getpid()
         self._file = -1
         try:
@@ -70,6 +71,7 @@ class Owner:
                 raise self._busy(_identity(os.fstat(self._file)) in _open_here)
             self._take(_identity(os.fstat(self._file)))
             self._write_text(json.dumps(_own_text()).encode())
+            # Last: an owner that failed to lock has nothing to forget in a child.
             _owners.add(self)
         except OSError as error:
             self._close()
@@ -149,6 +151,7 @@ _owners: "weakref.WeakSet[Owner]" = weakref.WeakSet()
 
 
 def _forget_in_child() -> None:
+    # Of the parent. The child may open other stores, and is kept from these by `_inherited`.
     _open_here.clear()
     for owner in list(_owners):
         owner.forget_in_child()

@@ -61,6 +61,7 @@ class Reserve:
         self._is_open = True
         try:
             total = shutil.disk_usage(self._folder).total
+            # Whole blocks: a file system allocates no less.
             self.wanted = min(self.wanted, total // SHARE_OF_DISK) // _BLOCK * _BLOCK
             found = os.stat(self._path)
             # A copied file may have holes: count allocated blocks only.

@@ -31,6 +31,7 @@ def half_sends(changes: list[Change], topics: dict[int, set[int]]) -> list[HalfS
     """The incomplete sends of the group. `topics` has the subscriptions of each topic, by number."""
     found: list[HalfSend] = []
     index = 0
+    # A group may have several sends, and records of other calls between them.
     while index < len(changes):
         index = _walk(changes, index, topics, found)
     return found
@@ -41,6 +42,7 @@ def _walk(changes: list[Change], index: int, topics: dict[int, set[int]], found:
     change = changes[index]
     if not isinstance(change, Passed):
         return index + 1
+    # None: not a topic but a forwarder, or a topic that the salvaged state does not have.
     subscriptions = topics.get(change.entity)
     stored: list[int] = []
     behind = index + 1
@@ -55,7 +57,9 @@ def _walk(changes: list[Change], index: int, topics: dict[int, set[int]], found:
         if subscriptions is not None and changes[behind].entity not in subscriptions:
             break
         stored.append(changes[behind].entity)
+        # Depth first, as it was written: a copy may be the root of a tree of its own, where it is forwarded.
         behind = _walk(changes, behind, topics, found)
     if len(stored) < change.copies:
+        # After its copies: an incomplete tree inside of this one is reported before it.
         found.append(HalfSend(index, change, tuple(stored)))
     return behind

@@ -52,6 +52,7 @@ def _check(row: StoreScheme, path: str) -> Inspection:
     inspected = _inspected(row)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_no_fork())
+        # Tried without an owner first: then the files are of one moment, and no change can be in progress.
         is_owned = False
         try:
             stack.enter_context(_no_owner(row, path))
@@ -70,15 +71,20 @@ def repair(given: str, to: str) -> Inspection:
     row, path = located(given)
     inspected = _inspected(row)
     target = located(to, row)[1]
+    # `lexists`: a broken link at this name would be replaced by the rename as well.
     if os.path.lexists(target):
         raise UsageError(f"{to} exists already", "name a new store: a repair overwrites nothing")
     if not Path(target).parent.is_dir():
         raise UsageError(f"there is no folder {Path(target).parent}", "create it first")
     with contextlib.ExitStack() as stack:
+        # The order of the stack is that of the cleanup in reverse: files are closed, then the temporary folder is
+        # removed, then the lock is released.
         stack.enter_context(_named(path, target))
         stack.enter_context(_no_fork())
         stack.enter_context(_no_owner(row, path))
+        # In the folder of the target: a rename is atomic only within one file system.
         work = stack.enter_context(tempfile.TemporaryDirectory(prefix=".repair-", dir=Path(target).parent))
+        # Under the lock: no owner can change the original while it is copied.
         copy = inspected.copy(path, work)
         stack.enter_context(_named_by(copy, path))
         files = stack.enter_context(contextlib.closing(inspected.open(copy, f"{row.name}:///{path}", True)))
@@ -86,14 +92,18 @@ def repair(given: str, to: str) -> Inspection:
         salvage.inspection.findings = [
             Finding(each.what.replace(copy, path), each.effect) for each in salvage.inspection.findings
         ]
+        # Before anything is written: a state that breaks an invariant is no store.
         broken = violations(salvage.state)
         if broken:
             raise StoreDamaged(f"{path} cannot be repaired: {broken[0]}", "restore a backup")
+        # An intact store is not written again: the report says that there is nothing to repair.
         if not salvage.inspection.ok:
             new = f"{work}/new"
             inspected.write(new, salvaged_store(salvage, files))
+            # While it still has its temporary name: a store that does not open never gets the name of the target.
             _verify(row, new, files.domain, salvage)
             os.rename(new, target)
+            # A power cut after the success is reported must not undo the rename.
             _sync_folder(Path(target).parent)
         salvage.state.release()
         return salvage.inspection
@@ -116,6 +126,7 @@ def located(given: str, original: StoreScheme | None = None) -> tuple[StoreSchem
         path, row = given, original or _row_at(given)
     if original is None:
         _check_kind(row, path)
+    # Locks and hard links belong to the real file, whatever name was given.
     real = os.path.realpath(path)
     checked_links(real)
     return row, real
@@ -152,6 +163,7 @@ def _inspected(row: StoreScheme) -> InspectedFiles:
 @contextlib.contextmanager
 def _no_fork() -> Iterator[None]:
     """A fork waits until this is over: a child that is forked during a call into SQLite could not open any file."""
+    # A lock of this call: `hold_at_fork` keeps it weakly, and forgets it at the end.
     lock = threading.RLock()
     hold_at_fork(lock)
     with lock:
@@ -198,6 +210,7 @@ def _no_owner(row: StoreScheme, path: str) -> Iterator[None]:
     """
     lock = _lock_file(row, path)
     try:
+        # Read-only: an operator may check a store that only its owner may write.
         file = os.open(lock, os.O_RDONLY)
     except FileNotFoundError:
         yield
@@ -222,6 +235,7 @@ def _verify(row: StoreScheme, path: str, domain: str, salvage: Salvage) -> None:
     try:
         journal.load(state)
         for entry in salvage.unreadable:
+            # The new store does not have these, so both states are compared without them.
             del entry.entity.entries[entry.sequence]
         latest = max([entity.updated_ns for entity in state.entities.values()], default=0)
         wrong = violations(state) + differences(salvage.state, state, latest)
@@ -230,10 +244,12 @@ def _verify(row: StoreScheme, path: str, domain: str, salvage: Salvage) -> None:
                 f"the repaired store would differ: {wrong[0]}", "this is a defect of unibus; the original is unchanged"
             )
         for entity in state.entities.values():
+            # Reads every body once: a checksum that does not match raises here, and not at the first receive.
             journal.bodies([entry for entry in entity.entries.values() if entry.data is None])
     finally:
         journal.close()
         state.release()
+    # Of this check: the first owner of the repaired store creates its own.
     Path(_lock_file(row, path)).unlink(missing_ok=True)
 
 

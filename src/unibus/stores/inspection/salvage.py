@@ -45,6 +45,7 @@ class Salvage:
         self._covered = 0
 
     def run(self) -> "Salvage":
+        # As in recovery: data beyond the memory budget, which is 0 here, is released at once, since the files have it.
         self.state.replaying = True
         # Raises if the snapshot itself cannot be read: without it the log alone proves nothing about older messages.
         self._covered, overlap = self._files.load_snapshot(self.state)
@@ -81,6 +82,8 @@ class Salvage:
         """Replay one group. True if the log has a gap here."""
         state = self.state
         self.inspection.groups += 1
+        # The numbers of an unreadable group are not known for certain. The next group shows by its number what is
+        # missing.
         if group.problem:
             self._find(group.problem, _LOST)
             return True
@@ -97,6 +100,7 @@ class Salvage:
             state.strict = not gap and state.seq >= overlap
             changes[index] = self._apply(changes, index, change)
         state.end_group()
+        # Only groups that differ are kept in memory; the writer reads all others from the files again.
         if changes != group.changes:
             self.repaired[group.first] = changes
         return gap
@@ -108,6 +112,7 @@ class Salvage:
         # last record with data, salvage any that has the same message.
         carried = _carried(changes, index, change)
         if carried is not None and isinstance(change, Copied) and state.seq + 1 - change.back != state.carrier:
+            # A record with its own data: recovery of the new store then accepts it.
             sent = _with_data(change, carried)
             what = f"change {state.seq + 1}: the copy of {change.who.message_id!r} in {self._name(change.entity)}"
             self._find(f"{what} does not follow its data", "its data is in the same group, and the copy is kept")
@@ -123,6 +128,7 @@ class Salvage:
         seq = self.state.seq + 1
         try:
             replay(self.state, change)
+        # Left out, and replay continues: later changes may be about other messages.
         except StoreDamaged as error:
             self._find(f"change {seq} ({kind_of(change)}): {error.what}", _LEFT_OUT)
 
@@ -162,6 +168,7 @@ class Salvage:
 
     def _check_end(self, overlap: int) -> None:
         """A log that was cut between two groups looks complete; two numbers say how far it must reach (log_end.py)."""
+        # `overlap` is the last change that the snapshot has a part of: the log was synced up to it first.
         missing = max(self._files.reached, overlap) - self.state.seq
         if missing > 0:
             what = f"the log ends with change {self.state.seq}, but it had change {self.state.seq + missing}"
@@ -183,10 +190,12 @@ class Salvage:
 
     def _check_state(self) -> None:
         for each in violations(self.state):
+            # `repair` raises for these: a state that breaks an invariant is not written.
             self._find(each, "the store cannot be repaired")
 
     def _check_bodies(self) -> None:
         for entity in self.state.entities.values():
+            # Those in `bodies` were read with their group.
             entries = [entry for entry in entity.entries.values() if entry not in self.bodies]
             for start in range(0, len(entries), _BODIES_AT_ONCE):
                 self._read(entries[start : start + _BODIES_AT_ONCE])
@@ -210,6 +219,7 @@ class Salvage:
     def _find_history(self) -> None:
         """The change after which the log has no gap. Damage before the snapshot affects history only, and no
         message."""
+        # A second pass, from the oldest group on: `_take` has seen only those after the snapshot.
         expected, is_whole = 0, True
         for group in self._files.groups(0):
             if group.problem or (expected and group.first != expected):
@@ -223,6 +233,7 @@ class Salvage:
                     self.history_from, is_whole = group.first, True
                 expected = group.last + 1
         if not is_whole or not expected:
+            # No usable history at all: the new log begins after the snapshot.
             self.history_from = self.state.seq + 1
 
     def _check_history(self) -> None:
@@ -250,6 +261,7 @@ class Salvage:
         latest = max([entity.updated_ns for entity in self.state.entities.values()], default=0)
         for each in differences(self.state, rebuilt, latest):
             self._find(f"history does not lead to the snapshot: {each}", "none: the snapshot is valid")
+        # As in repair.py: compiled objects with cycles are not found by the garbage collector.
         rebuilt.release()
 
 
@@ -261,6 +273,7 @@ def _carried(changes: list[Change], index: int, change: Change) -> bytes | None:
     """The data of a copy, from the record of its group that it refers to."""
     if not isinstance(change, Copied) or not 0 < change.back <= index:
         return None
+    # `back` counts records, and is checked to stay inside of the group: it comes from a damaged file.
     carrier = changes[index - change.back]
     same = isinstance(carrier, (Passed, Sent)) and carrier.who.message_id == change.who.message_id
     return carrier.data or None if same and isinstance(carrier, (Passed, Sent)) else None

@@ -39,15 +39,18 @@ def _history(salvage: Salvage, files: StoreFiles) -> Iterator[tuple[int, list[Ch
     """The groups after the last gap, in their repaired form."""
     for group in files.groups(salvage.history_from - 1):
         if not group.problem:
+            # Read a second time, instead of kept: the log may be larger than memory.
             yield group.first, list(salvage.repaired.get(group.first, group.changes))
 
 
 def _parts(salvage: Salvage, files: StoreFiles) -> Iterator[SnapshotSlice]:
     entities = list(salvage.state.entities.values())
+    # Entities first: the rows of messages refer to them by number.
     yield SnapshotSlice(entities=[row_of(each) for each in entities])
     entries = [entry for each in entities for entry in each.entries.values() if entry not in salvage.unreadable]
     for start in range(0, len(entries), _MESSAGES_AT_ONCE):
         some = entries[start : start + _MESSAGES_AT_ONCE]
+        # The bodies of repaired copies are not in a record of their own, so the files cannot find them.
         data = {**files.bodies([entry for entry in some if entry not in salvage.bodies]), **_known(salvage, some)}
         yield SnapshotSlice(
             entries=[(entry.entity.number, entry.sequence, entry.as_saved(), data[entry]) for entry in some],
@@ -67,10 +70,13 @@ def summary_of(state: StoreState) -> Summary:
                 marks += [(entity.number, kind, key, at_ns) for key, at_ns in window.items()]
     return Summary(
         seq=state.seq,
+        # No overlap: the state does not change while the snapshot is written, so no change has to be replayed over it.
         overlap=state.seq,
         entities=[row_of(each) for each in state.entities.values()],
+        # Names of deleted entities: history still mentions their numbers.
         dropped=[(number, name) for number, name in state.known.items() if number not in state.entities],
         retired=dict(state.retired),
+        # Only sessions with a state or a lock: the others follow from their messages.
         sessions={
             entity.number: [
                 each.as_saved() for each in entity.sessions.values() if each.state is not None or each.token

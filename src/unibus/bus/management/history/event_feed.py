@@ -56,6 +56,7 @@ class EventFeedPage:
         The result is cached for the first FOUND_MAX filters: joining it again for each of hundreds of tails with the
         same filter would dominate the cost.
         """
+        # A tail that begins in the middle of the page: its result is used once, so it is not cached.
         if after > self.after:
             return joined([self.encoded[at] for at in self._matching(wanted) if self.events[at].seq > after])
         found = self._found.get(wanted.key)
@@ -76,6 +77,8 @@ class EventFeedPage:
         if wanted.exact:
             among = channels.get(wanted.exact, [])
         else:
+            # By channel first: a pattern is matched once for each channel and not for each event. Sorted back into the
+            # order of seqs.
             among = sorted([at for name, indexes in channels.items() if wanted.means(name) for at in indexes])
         return [at for at in among if wanted.accepts(self.events[at])]
 
@@ -116,6 +119,7 @@ class EventFeed:
     @contextlib.asynccontextmanager
     async def tail(self) -> AsyncIterator[int]:
         """Inside of this context history is read. Gives the seq of the last event at entry."""
+        # Before the count: after it there is no await until the reader is started, so two first tails start one reader.
         last = await asyncio.to_thread(last_seq, self._history)
         self._tails += 1
         try:
@@ -126,6 +130,7 @@ class EventFeed:
             yield last
         finally:
             self._tails -= 1
+            # No polling without tails: the reader ends, and the ring is freed.
             if not self._tails:
                 self._end()
 
@@ -143,6 +148,7 @@ class EventFeed:
         """The page with the next event after a seq; None if there is none yet, or if `is_behind`."""
         for page in self._pages:
             if page.last > seq:
+                # A page that begins later: events in between have left the ring.
                 return page if page.after <= seq else None
         return None
 
@@ -153,6 +159,7 @@ class EventFeed:
 
     async def catch_up(self, seq: int) -> EventFeedPage:
         """A page from history itself, one tail at a time. If history was pruned, its `after` is larger than `seq`."""
+        # One at a time: a hundred tails that are behind would fill the threads of the loop.
         async with self._catching_up:
             began_s = asyncio.get_running_loop().time()
             page = await asyncio.to_thread(self._read, seq)
@@ -172,6 +179,7 @@ class EventFeed:
                 stop = self._history.watch(self._commits.wake_soon)
                 try:
                     while True:
+                        # Only this task advances `_seq`, so no lock is needed; the thread only reads.
                         page = await asyncio.to_thread(self._read, self._seq)
                         if page.last == self._seq:
                             break
@@ -199,6 +207,7 @@ class EventFeed:
         self._seq = page.last
         self._pages.append(page)
         self._count(page, 1)
+        # The newest page stays, whatever its size: without it every tail would be behind.
         while len(self._pages) > 1 and (self._held_events > RING_EVENTS_MAX or self._held_bytes > RING_BYTES_MAX):
             self._count(self._pages.popleft(), -1)
         self.grown.wake()
@@ -221,6 +230,7 @@ class _Window:
         if not self._is_open:
             self._is_open = True
             asyncio.get_running_loop().call_later(WINDOW_S, self._next)
+        # Not before others that wait: a tail with small pieces would otherwise overtake them for ever.
         if self._used < BYTES_PER_WINDOW and not self._waiting:
             self._used += cost
             return
@@ -232,9 +242,11 @@ class _Window:
         self._used = 0
         while self._waiting and self._used < BYTES_PER_WINDOW:
             turn, cost = self._waiting.popleft()
+            # A cancelled tail costs nothing of the window.
             if not turn.done():
                 turn.set_result(None)
                 self._used += cost
+        # A window without any use sets no further timer: an idle server has none.
         self._is_open = bool(self._waiting or self._used)
         if self._is_open:
             asyncio.get_running_loop().call_later(WINDOW_S, self._next)

@@ -19,6 +19,7 @@ PAGE: Final = 500
 """Events that are read at once. Small, because the owner of a file cannot write during a read."""
 
 SEARCH_S_MAX: Final = 5.0
+# After every possible seq: nothing is read, and the answer has the last seq.
 _BEYOND: Final = 2**62
 
 
@@ -32,10 +33,12 @@ class Search:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def accepts(self, event: Event) -> bool:
+        # Events have microseconds: the instant is rounded down, so that an event of the same microsecond is found.
         return event.ts * 1_000 >= self.since_ns - self.since_ns % 1_000 and self.wanted(event)
 
     def goes_on(self) -> bool:
         if self.stop.is_set():
+            # Raised through the reading functions, which know no other way to end.
             raise BusClosed("the search was stopped", "its client has disconnected")
         return time.monotonic() < self._end_s
 
@@ -45,6 +48,7 @@ class Search:
     def page(self, store: Store, after: int, limit: int) -> tuple[list[Event], int, int]:
         """Up to `limit` events after a seq, the seq to continue after, and the last seq of history."""
         self.begin()
+        # The end is fixed at the start: on a busy store a search could otherwise follow new events without end.
         seq, last = after, last_seq(store.history)
         if self.since_ns:
             health = store.health()
@@ -52,6 +56,7 @@ class Search:
         found: list[Event] = []
         while seq < last and len(found) < limit and self.goes_on():
             events, _ = store.history.events_after(seq, PAGE)
+            # Pruned up to the end.
             if not events:
                 seq = last
             for event in events:

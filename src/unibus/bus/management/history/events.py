@@ -66,6 +66,7 @@ class EventFilter:
         self._index: SubscriptionIndex | None = None
         self.exact = "" if channel == ALL else channel
         """The one channel to match; empty for all channels and for a pattern."""
+        # As in `subscribe`: a name with wildcards that an entity has is that entity.
         if self.exact and is_wildcard(channel) and not is_known(channel):
             self._index = SubscriptionIndex()
             self._index.subscribe(1, Pattern.wildcard(channel))
@@ -83,6 +84,7 @@ class EventFilter:
             return not self.exact or channel == self.exact
         found = self._channels.get(channel)
         if found is None:
+            # Names come from history, so their number is not bounded by the filter.
             if len(self._channels) >= _REMEMBERED_MAX:
                 self._channels.clear()
             found = self._channels[channel] = len(self._index.match(channel)) > 0
@@ -90,6 +92,7 @@ class EventFilter:
 
     def accepts(self, event: Event) -> bool:
         """Whether the other conditions match, for an event of a matching channel."""
+        # The cheapest check first: a filter runs for each event of history.
         if self.kinds and event.kind not in self.kinds:
             return False
         return all([_value(event, name) == value for name, value in self._conditions])
@@ -108,6 +111,7 @@ def _condition(text: str) -> tuple[str, str]:
 
 
 def _value(event: Event, name: str) -> str | None:
+    # Compared as text: a condition comes from a command line or a URL.
     value = getattr(event, name) if name in FIELDS else (event.attrs or {}).get(name)
     return None if value is None else str(value)
 

@@ -71,6 +71,8 @@ class Queries:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker: Final = broker
+        # Released when the thread ends, and not when the request ends: a cancelled query still computes until its next
+        # check.
         self._slots: Final = asyncio.Semaphore(AT_ONCE_MAX)
         self._waiting = 0
 
@@ -80,9 +82,15 @@ class Queries:
             self._broker.store, request.sql, _parameters(request), request.time_limit_s, request.rows, request.memory_mb
         )
         await self._acquire_slot()
-        running = begin_in_thread("unibus-query", asked.run)
+        try:
+            running = begin_in_thread("unibus-query", asked.run)
+        except BaseException:
+            self._slots.release()  # No thread was started, so none releases it.
+            raise
         running.add_done_callback(self._release_slot)
         try:
+            # The future belongs to the thread: a cancelled request must not cancel it, or its slot would be free too
+            # early.
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             asked.cancel()
@@ -91,6 +99,7 @@ class Queries:
     async def _acquire_slot(self) -> None:
         if self._waiting >= WAITING_MAX:
             raise RateLimited(f"too many queries: {AT_ONCE_MAX} run and {WAITING_MAX} wait", "retry in a second", 1.0)
+        # Checked and counted without an await in between, so the limit holds for any number of requests.
         self._waiting += 1
         try:
             await self._slots.acquire()
@@ -114,6 +123,7 @@ def _parameter(value: Parameter) -> Value:
     if not isinstance(value, BytesValue):
         return value
     try:
+        # Strict: without it characters that are not base64 are skipped, and other bytes are found than were meant.
         return base64.b64decode(value.data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise UsageError(f"a parameter is not valid base64: {error}", "encode the value of $bytes in base64") from error
@@ -125,9 +135,11 @@ def _parameter(value: Parameter) -> Value:
 def pieces_of(result: QueryResult) -> Iterator[bytes]:
     """The JSON of a QueryAnswer in pieces of some rows: the JSON of a million rows is never in memory as a whole."""
     head = QueryAnswer(list(result.columns), result.truncated, result.seconds, [])
+    # `rows` is the last field, and empty here: what is left ends with its opening bracket.
     yield msgspec.json.encode(head).removesuffix(b"]}")
     for start in range(0, len(result), ROWS_PER_PIECE):
         rows = [[_cell(value) for value in row] for row in result.rows[start : start + ROWS_PER_PIECE]]
+        # Without its own brackets: the pieces together are one list.
         piece = msgspec.json.encode(rows)[1:-1]
         yield b"," + piece if start else piece
     yield b"]}"
@@ -136,6 +148,7 @@ def pieces_of(result: QueryResult) -> Iterator[bytes]:
 def _cell(value: Value) -> Cell:
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode("ascii")}
+    # JSON has no infinity and no NaN; msgspec would write null.
     if isinstance(value, float) and not math.isfinite(value):
         return {"$float": repr(value)}
     return value

@@ -64,6 +64,7 @@ class FilterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         given = {name: getattr(chosen, name) for name in cls.__struct_fields__}
         for name in ("older_than", "newer_than"):
             age = given[name]
+            # JSON has no durations: a timedelta becomes seconds.
             given[name] = age.total_seconds() if hasattr(age, "total_seconds") else age
         return cls(**given)
 
@@ -158,6 +159,7 @@ class _First:
 
     def narrow(self, entries: list[StoredMessage]) -> list[StoredMessage]:
         """Drop messages outside of the page by their time alone: cheaper than the filter, and mostly sufficient."""
+        # By time alone, and inclusive: `add` compares whole keys, also of messages of the same instant.
         from_ns = 0 if self._after is None else self._after.died_ns
         if self._last is None:
             return [entry for entry in entries if dead_lettered_ns(entry) >= from_ns] if from_ns else entries
@@ -192,6 +194,7 @@ def page(
     yield from scan(queues.store, chosen, queues.now_ns(), found, first.add, first.narrow)
     known = first.in_order()
     shown = _fitting(known[:top], bodies, bytes_max)
+    # After the page is chosen: the bodies of all other messages are never read.
     data = queues.store.read_bodies([entry for _, entry in shown]) if bodies else {}
     items = [_record(key, entry, data.get(entry)) for key, entry in shown if not bodies or entry in data]
     # The key of the last scanned message, even if it was settled meanwhile: the next page begins after it either way.
@@ -206,6 +209,7 @@ def _fitting(
         texts = sum([len(value) for value in record_of(entry).values() if isinstance(value, str)])
         # Twice the size: bytes become base64 in JSON, and text may need escapes.
         size += RECORD_BYTES + 2 * texts + (2 * int(entry.who.size) if bodies else 0)
+        # At least one, whatever its size: a page without messages could not say where the next one begins.
         if size > bytes_max and at:
             return known[:at]
     return known
@@ -243,6 +247,7 @@ def groups(queues: Queues, chosen: DeadLetterFilter, bytes_max: int) -> Steps[De
         for entry in entries:
             known = counted.setdefault((entry.entity.name, text_in(record_of(entry), REASON_HEADER)), [0, 0])
             failed_ns = dead_lettered_ns(entry)
+            # The scan is in no order of time, so each message may be the oldest.
             known[1] = min(known[1], failed_ns) if known[0] else failed_ns
             known[0] += 1
 

@@ -36,6 +36,7 @@ def path_of(url: str) -> str:
     """The path of the jobs file of a store; "" for a store without a file."""
     parts = urlsplit(url)
     path = "" if parts.netloc or not kept_in(parts.scheme) else unquote(parts.path)[1:].rstrip("/")
+    # The real path, as for the owner's lock: a server that is started through a link finds the same list.
     return f"{os.path.realpath(path)}{SUFFIX}" if path else ""
 
 
@@ -53,11 +54,13 @@ class JobFile:
         try:
             with open(self._path, "rb") as file:
                 found = msgspec.json.decode(file.read(), type=_Content)
+            # A newer file is set aside and not overwritten: the newer program can have it back.
             if found.unibus_jobs != VERSION:
                 raise ValueError(f"it has version {found.unibus_jobs}, this program reads version {VERSION}")
         except FileNotFoundError:
             # The first start, or an operator has removed the list.
             return 0, []
+        # A server must start with a damaged list of jobs: the messages are in the store, which is not affected.
         except (OSError, ValueError, RecursionError) as error:
             self._set_aside(error)
             return 0, []
@@ -82,6 +85,7 @@ class JobFile:
         try:
             replace(RealFiles(), self._path, msgspec.json.encode(_Content(VERSION, last_id, jobs)))
         except OSError as error:
+            # Once until a write succeeds: progress is saved every second, and the log must not fill a full disk.
             if not self.problem:
                 log.warning("the list of jobs %s cannot be written: %s", self._path, error)
             self.problem = error.strerror or str(error)

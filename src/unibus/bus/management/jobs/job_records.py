@@ -65,6 +65,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     def check(self) -> None:
         """UsageError for a request that is wrong independent of the store."""
+        # Refused and not ignored: a `target` in a discard job would mean that the operator expects a move.
         for name, kind in _OWN_FIELDS.items():
             if getattr(self, name) and self.kind != kind:
                 raise UsageError(f"a {self.kind} job cannot have the field {name}", f"only a {kind} job has it")
@@ -85,6 +86,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             raise UsageError(
                 f"rate must be from {RATE_PER_S_MIN} to {RATE_PER_S_MAX:g} messages per second, got {self.rate}"
             )
+        # For their checks: a job with invalid rules or sizes is refused when it is created, and not when its turn
+        # comes.
         self.recovery_rules()
         self.bulk()
 

@@ -62,6 +62,7 @@ class JobRun:
 
     def stop(self, state: JobState, reason: str = "") -> None:
         """End between two batches in this state. A later pause does not replace a cancellation."""
+        # The first cancellation counts: it cannot be taken back by a pause, nor by the stop of the server.
         if self._wanted is None or self._wanted.state != "cancelled":
             self._wanted = Ending(state, reason)
         # Also ends the wait for the rate, which may take minutes.
@@ -71,6 +72,8 @@ class JobRun:
         """Run the job to its end. Raises only CancelledError; every other error becomes the reason of the ending."""
         try:
             return await self._carry_out()
+        # Before BusError, of which these are kinds: the job itself is fine, and can be resumed when the store is open
+        # again.
         except STOPPED as error:
             if isinstance(error, StoreFailed):
                 self._holder.report(error)
@@ -89,11 +92,13 @@ class JobRun:
         request = self.job.record.request
         size = min(request.bulk().step(), STEP_MAX)
         rate = None if request.dry_run else request.rate
+        # As large as a batch: a batch is atomic, so it needs all its tokens at once.
         bucket = None if rate is None else TokenBucket(rate, float(size), queues.now_ns())
         self.job.set(**work.progress())
         while work.left:
             if (ending := self._ending(interrupted)) is not None:
                 return ending
+            # `continue` and not a second wait: whether to stop is checked first in each round.
             if bucket is not None and not await self._may_go(queues, bucket, min(size, work.left), interrupted):
                 continue
             # Never interrupted in the middle. The progress is set on the loop afterwards, so a record is never half
@@ -109,6 +114,7 @@ class JobRun:
         if not interrupted.is_set():
             return None
         try:
+            # Only to learn the reason: after a failure of the store this raises its error.
             self._holder.broker.now_ns()
         except BusError as error:
             return Ending("interrupted", error.what)

@@ -50,6 +50,7 @@ def measure(queues: Queues, request: JobRequest, now_ns: int) -> Steps[Measured]
     limits: dict[str, int] = {}
     for entry in found.entries:
         name = entry.entity.name
+        # The highest selected sequence of each entity: later messages have higher ones.
         limits[name] = max(limits.get(name, 0), int(entry.sequence))
     return Measured(len(found.entries), limits)
 
@@ -64,6 +65,7 @@ def _found(queues: Queues, request: JobRequest, now_ns: int) -> Steps[FoundMessa
 def _decide(queues: Queues, request: JobRequest, entities: EntityLookup, now_ns: int) -> "Decide | _ByRules":
     if request.kind == "rules":
         rules = request.recovery_rules()
+        # The time of the creation of the job: a rule about ages decides the same at each resume.
         return _ByRules(Judge(rules, now_ns, lambda name: entities.find(name) is not None))
     target = request.target or ""
     if target and entities.find(target) is None:
@@ -113,6 +115,7 @@ class JobWork:
 
     def step(self, size: int) -> None:
         """Process one batch; it blocks. If it raises, nothing was changed, unless the store failed."""
+        # The list is not shortened: `place` and `left` are positions in it.
         chunk = self._entries[self._at : self._at + size]
         # If this raises, `_at` is unchanged. The run ends, and the next one finds by the store what remains.
         walk(self._sweep.batch(chunk, self._decide))
@@ -129,6 +132,7 @@ class JobWork:
         counts = JobCounts(
             before.retried + result.retried,
             before.redirected + result.redirected,
+            # A purge discards by the same sweep; its count has a name of its own in the record.
             before.discarded + (0 if self._is_purge else result.discarded),
             before.purged + (result.discarded if self._is_purge else 0),
             result.manual_review,
@@ -188,6 +192,7 @@ async def in_thread(call: Callable[[], T]) -> T:
     caller never runs at the same time as its abandoned work."""
     import asyncio  # Here: a purge by a command runs without an event loop.
 
+    # A task of its own, behind the shield: a cancellation of the caller must not cancel the wait for the thread.
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         return await asyncio.shield(running)

@@ -95,6 +95,7 @@ class Jobs:
 
     async def resume(self, number: int) -> JobRecord:
         """Queue the job again for its remaining messages. A running or queued job keeps its state."""
+        # The checks and the change are one step, without an await in between: two requests cannot resume a job twice.
         job = await self._find(number)
         self._check_unended(job, "resumed")
         if job.record.state in AT_REST:
@@ -121,6 +122,7 @@ class Jobs:
         if self._run is not None and self._run.job is job:
             self._run.stop(state)
             # The caller gets the final record: the batch that runs now is finished first.
+            # `changed` is read in each round: every change replaces the event by a new one.
             while self._run is not None and self._run.job is job:
                 await self.changed.wait()
             job = await self._find(number)
@@ -139,6 +141,7 @@ class Jobs:
             raise QuotaExceeded(f"there are {JOBS_MAX} unfinished jobs", "resume or cancel some of them")
 
     def _remove_oldest(self) -> None:
+        # In the order of creation. Unfinished jobs stay: `_check_count` limits them.
         for number in [number for number, job in self._jobs.items() if job.is_ended]:
             if len(self._jobs) <= JOBS_MAX:
                 return
@@ -149,6 +152,7 @@ class Jobs:
     def _begin_next(self) -> None:
         if self._run is not None or self._is_stopped:
             return
+        # The oldest first: ids increase, and the dict keeps their order.
         job = next((job for job in self._jobs.values() if job.record.state == "queued"), None)
         if job is None:
             return
@@ -198,11 +202,13 @@ class Jobs:
             await self._save()
 
     def _notify(self) -> None:
+        # Replaced before it is set: a client that waits again in the same turn waits for the next change.
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
     async def stop(self) -> None:
         """The server stops: the running job ends between two batches, and no other starts."""
+        # First: the end of the running job would otherwise begin the next one.
         self._is_stopped = True
         if self._run is not None and self._task is not None:
             self._run.stop("interrupted", "the server stopped")

@@ -24,6 +24,7 @@ class Purge:
         request.check()
         self._queues = queues
         now_ns = self._queues.now_ns()
+        # Measured when it is created, so that a command can show the number and ask before it runs.
         total, limits = walk(measure(self._queues, request, now_ns))
         self._job = Job(JobRecord(0, "purge", "running", request, "", now_ns, total=total, started_ns=now_ns), limits)
 

@@ -110,10 +110,13 @@ def whole_message(given: OutgoingMessage) -> Message | None:
     """The message of a document, as one that was never stored; None if the message is given by single fields."""
     if isinstance(given.document, UnsetType):
         return None
+    # Refused and not merged: which of two ids would count is unclear to the reader of the request.
     others = [name for name in given.__struct_fields__ if name != "document" and getattr(given, name) not in _ABSENT]
     if others:
         raise UsageError(f"a message has both a document and {others[0]}", f"set {others[0]} in the document")
+    # As a message that was never stored: the document may be one that was peeked or exported.
     message = message_of_document(given.document).fresh()
+    # Set by the store at the send, from the ttl: an old expiry would end the message at once.
     message.expires_ns = 0
     return message
 
@@ -125,6 +128,7 @@ def body_and_fields(given: OutgoingMessage) -> tuple[object, dict[str, object]]:
     if given.scheduled_at_ns:
         if given.delay_s is not None:
             raise UsageError("a message has both delay_s and scheduled_at_ns", "leave one of them out")
+        # A datetime, as `send` takes it, has microseconds.
         fields["scheduled_at"] = _EPOCH + timedelta(microseconds=given.scheduled_at_ns // 1_000)
     parts = _decoded_parts(given)
     if parts.headers:
@@ -134,6 +138,7 @@ def body_and_fields(given: OutgoingMessage) -> tuple[object, dict[str, object]]:
 
 def _decoded_parts(given: OutgoingMessage) -> Message:
     """Body and headers, by the decoder of documents: its rules are not repeated here."""
+    # A document with placeholders for what is not decoded here.
     document: dict[str, object] = {"unibus": VERSION, "id": "-", "channel": "-", "kind": given.kind}
     document["body"] = None if isinstance(given.body, UnsetType) else given.body
     if not isinstance(given.headers, UnsetType):
@@ -153,6 +158,7 @@ def outgoing_of(body: object, fields: Mapping[str, object]) -> OutgoingMessage:
     unknown = sorted(given.keys() - {*_PLAIN, *_SECONDS, "headers"})
     if unknown:
         raise UsageError(f"the field {unknown[0]} cannot be sent to a server", "send the whole message as a document")
+    # Encoded as a whole message and taken apart: body and headers get the form that the server decodes.
     parts = _read_parts(encode_json(_checked(body, dict(given))))
     given = {_SECONDS.get(name, name): value for name, value in given.items() if name != "headers"}
     own = {name: value for name, value in msgspec.structs.asdict(parts).items() if value is not UNSET}
@@ -171,5 +177,6 @@ def _checked(body: object, fields: dict[str, object]) -> Message:
     if not isinstance(message_id, str) or not message_id:
         raise UsageError(f"message_id must be a str that is not empty, got {message_id!r:.60}")
     made = restored(message_id, "-", message.body, message.timestamp_ns, properties)
+    # For its checks: the limits of a stored message.
     send_of(made, "-")
     return made

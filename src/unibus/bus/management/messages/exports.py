@@ -28,13 +28,16 @@ class Exports:
         """The lines, in pieces. EntityNotFound for an unknown name, before the first piece."""
         if self._running >= AT_ONCE_MAX:
             raise RateLimited(f"too many exports: {AT_ONCE_MAX} are running", "retry when one of them has ended", 5.0)
-        self._running += 1
         pipe, store = Pipe(), self._broker.store
         thread = pipe.begin("unibus-export", lambda put: _produce(store, names, put))
+        # Counted once the thread runs, whose end counts down. There is no await since the check above.
+        self._running += 1
         thread.add_done_callback(self._release)
         try:
+            # Waits for the first piece: an unknown name is an error of the request, and not a response that breaks off.
             return await pipe.stream()
         except BaseException:
+            # The caller has no stream to close: the producer ends at its next piece.
             pipe.close()
             raise
 

@@ -64,9 +64,11 @@ def checked_position(name: str) -> str:
 def import_piece(store: Store, name: str, request: ImportRequest) -> ImportAnswer:
     """Apply one piece; it blocks on the store. DecodeError, and nothing is changed, for an invalid line."""
     target, before = StoreTarget(store), request.before
+    # All lines before the first change: an invalid one changes nothing.
     lines = [line_of(bytes(raw), number) for number, raw in enumerate(request.lines, 1)]
     if request.phase == "entities":
         target.declare(_all(lines, EntityLine))
+        # The position does not move: declaring again is idempotent, so this phase may be repeated as a whole.
         return ImportAnswer(before)
     if request.phase == "end":
         target.finish(name, before, _all(lines, EntityLine))

@@ -58,6 +58,7 @@ def move(store: Store, now_ns: int, entity: str, request: MoveRequest) -> MoveAn
     if source == _found(store, request.to):
         raise UsageError(f"{source!r} is both the entity and the target", "name another target")
     entries = _entries(store, source, request.sequences)
+    # Read from the bodies: the entry has the moment of expiry, and not the ttl that the sender gave.
     ttls = own_ttls(store, entries)
     moves = [_move(entry, request.to, ttls.get(entry, 0), now_ns) for entry in entries]
     commands: list[Command] = [*moves]
@@ -85,6 +86,7 @@ def _entries(store: Store, source: str, sequences: list[int] | None) -> list[Sto
     if sequences is None:
         active = [entry for entry in store.list_messages(source) if entry.state == ACTIVE]
         return active[:PAGE_MAX]
+    # Each sequence once: one message cannot be moved twice in a batch.
     found = [store.get_message(source, sequence) for sequence in dict.fromkeys(sequences)]
     return [entry for entry in found if entry is not None]
 
@@ -96,12 +98,14 @@ def _move(entry: StoredMessage, target: str, ttl_ns: int, now_ns: int) -> Move:
         command.overlay = recovered_overlay(entry)
         command.ttl_ns = ttl_ns
     elif ttl_ns and entry.expires_ns:
+        # What is left of it, at least 1: 0 would mean that it never expires.
         command.ttl_ns = max(1, int(entry.expires_ns) - now_ns)
     return command
 
 
 def remove(store: Store, entity: str, request: RemoveRequest) -> RemoveAnswer:
     """Remove all messages or none: MessageNotFound if one is settled or locked. It blocks on the store."""
+    # It is stored in history, outside of a message: text that no journal could write is refused.
     reason = plain_text("the reason", request.reason) or REMOVED
     sequences = dict.fromkeys(request.sequences)
     store.apply([Remove(entity, sequence, reason) for sequence in sequences]).wait()

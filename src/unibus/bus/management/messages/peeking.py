@@ -72,6 +72,7 @@ async def peek(
     """Up to `top` messages from a sequence on, in any state. Fewer if they are large."""
     found = await broker.peek(entity, from_sequence, top, session_id)
     messages = await encode_in_thread(size_of(found), len(found), lambda: [_peeked(each, preview) for each in found])
+    # Fewer than asked for has two causes: the end of the entity, or the limit of bytes. Only the first one is the end.
     is_last = len(found) < top and size_of(found) < broker.answer_bytes_max
     return PeekedPage(messages, None if is_last or not found else int(found[-1].sequence) + 1)
 
@@ -101,6 +102,7 @@ _read_text: Final = msgspec.json.Decoder(str).decode
 
 
 def preview_of(message: Message, chars: int) -> Preview:
+    # By the encoder of documents, so that a preview shows what the document has.
     shown = _read_shown(encode_json(message))
     text, is_cut = _beginning(message.body, shown, chars)
     return Preview(
@@ -130,6 +132,7 @@ def _beginning(body: object, shown: _Shown, chars: int) -> tuple[str, bool]:
             text = some[: error.start].decode("utf-8") if is_split else base64.b64encode(some).decode("ascii")
         return text[:chars], len(text) > chars or len(some) < len(data)
     raw = bytes(shown.body)
+    # A text without its quotation marks and escapes; every other body as JSON.
     text = _read_text(raw) if raw.startswith(b'"') else raw.decode("utf-8")
     return text[:chars], len(text) > chars
 

@@ -7,6 +7,7 @@ settles none.
 import asyncio
 import base64
 import binascii
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -18,7 +19,7 @@ from unibus.bus.management.messages.peeking import PAGE_MAX, size_of
 from unibus.bus.management.threads import encode_in_thread
 from unibus.bus.queues.operations import Queues, notify_settled
 from unibus.core.lifecycle.commands import BY_TOKEN, RELEASE, SETTLEMENTS, Command, Renew, Settle
-from unibus.errors import BusError, UsageError
+from unibus.errors import BusError, LockLost, StoreFailed, UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -103,11 +104,13 @@ async def release(broker: "Broker", claimed: "Sequence[Claimed]") -> None:
     for each in claimed:
         if each.until_ns:
             try:
+                # All are applied before the first wait, so that they share one group commit.
                 pending.append(broker.settle(RELEASE, each.token))
             except BusError:
                 continue  # The lock has expired: the message is redelivered either way.
     for answer in pending:
-        await answer
+        with contextlib.suppress(LockLost):  # As above, for a store whose refusal arrives with the answer.
+            await answer
 
 
 # Settling
@@ -166,10 +169,19 @@ async def settle(broker: "Broker", entity: str, request: SettleRequest) -> list[
         else:
             found.append((SettledMessage(text), pending))
     # All are applied before the first wait, so that they share one group commit.
-    for _, settling in found:
+    return [await _settled(record, settling) for record, settling in found]
+
+
+async def _settled(record: SettledMessage, settling: "Pending[None] | None") -> SettledMessage:
+    """The record, with the error of a refusal that arrives with the answer. A failed store ends the whole call."""
+    try:
         if settling is not None:
             await settling
-    return [record for record, _ in found]
+    except StoreFailed:
+        raise
+    except BusError as error:
+        return SettledMessage(record.token, error_record(error))
+    return record
 
 
 def _settle_all(queues: "Queues", entity: str, request: SettleRequest, tokens: list[bytes]) -> "Pending[list[object]]":
@@ -234,6 +246,7 @@ def session_record(broker: "Broker", lock: "SessionLock") -> AcceptedSession:
 
 
 def session_lock(entity: str, request: SessionRequest) -> "SessionLock":
+    # The expiry is 0: the store compares entity, id and token only.
     from unibus.stores.seam.store import SessionLock  # Here, because clients need only the records.
 
     return SessionLock(entity, request.session_id, token_bytes(request.token), 0)

@@ -51,6 +51,8 @@ def relay_row(store: Store, request: RelayRequest) -> Pending[list[object]]:
     """Store one row. DecodeError for a row that is damaged or that unibus has not written."""
     name = position_name(_source(request.source))
     commands = [] if request.batch is None else _sends(request)
+    # One batch: the messages and the position of the source, or neither. A repeated request finds the position moved,
+    # and stores nothing twice.
     return store.apply([*commands, Advance(name, request.before, request.to)])
 
 
@@ -74,6 +76,7 @@ def _sends(request: RelayRequest) -> list[Send]:
 
 def _reencoded(given: Send) -> Send:
     send = send_of(decode(given.data), checked_name(given.entity))
+    # The CRC only shows that the row is intact: a client can compute it for any content.
     if send.who != given.who or given.creates not in _CREATED:
         raise DecodeError("the fields of the row do not match its message", "send only rows that unibus has written")
     send.creates = given.creates

@@ -96,17 +96,21 @@ class Replays:
 
     async def send(self, request: ReplaySendRequest) -> ReplaySent:
         """EntityNotFound if one of the two entities does not exist, before anything is read."""
+        # Both entities are looked up before the thread starts: an error costs no scan of the log.
         target = self._broker.find(request.to).name
         index = self._index(request.source, request.since_ns)
         bytes_max = self._broker.answer_bytes_max
         messages, last, is_end = await begin_in_thread(
             "unibus-replay", lambda: _again(index, request.after, request.count, bytes_max, target)
         )
+        # Through the broker: duplicate detection, rate limits and listeners apply as for any send.
         sent = await self._broker.send_many(target, messages)
         return ReplaySent(len(sent), sum(each.duplicate for each in sent), last, is_end)
 
     def _index(self, entity: str, since_ns: int) -> ReplayIndex:
         """The cached index, unless the entity was deleted and created again (another number)."""
+        # Made each time, and cheap: it reads nothing before its first page. Its number shows whether the cached one is
+        # of the same entity.
         fresh = self._broker.store.history.replay_index(entity, 0, since_ns)
         key = (fresh.number, since_ns)
         kept = self._kept.pop(key, None) or _Kept(fresh, 0.0)
@@ -119,6 +123,7 @@ class Replays:
 
     def _arm(self) -> None:
         if not self._is_armed:
+            # One timer at a time, whatever the number of requests; `expire` sets the next one while indexes are kept.
             self._is_armed = True
             asyncio.get_running_loop().call_later(KEPT_S, self.expire)
 
@@ -145,6 +150,7 @@ def _message(sequence: int, data: bytes) -> Message:
 
 def _again(index: ReplayIndex, after: int, count: int, bytes_max: int, target: str) -> tuple[list[Message], int, bool]:
     page = index.page(after, count, bytes_max)
+    # As messages that were never stored, with the same id: the old sequence and delivery count belong to the source.
     messages = [decode(data).fresh() for _, data in page.messages]
     for message in messages:
         message.channel = target

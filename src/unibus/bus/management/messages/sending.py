@@ -42,6 +42,7 @@ async def send(broker: "Broker", entity: str, request: SendRequest, creates: boo
 
     With `creates` a missing queue is created with the messages, as a bus that is not strict does.
     """
+    # Another request may create it meanwhile: `_send_to_new` then uses that queue.
     is_new = creates and _is_missing(broker, entity)
     name = checked_name(entity) if is_new else broker.find(entity).name
     size = sum(_size(given) for given in request.messages)
@@ -73,6 +74,7 @@ def _message(broker: "Broker", name: str, given: OutgoingMessage, is_new: bool) 
     whole = whole_message(given)
     if whole is None:
         return broker.messages(name, [body_and_fields(given)], is_new)[0]
+    # The channel of a document is where it was; the request decides where it is sent.
     whole.channel = name
     return whole
 

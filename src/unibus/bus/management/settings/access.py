@@ -83,9 +83,11 @@ def all_rules(store: Store, after: str = "") -> AccessPage:
     """The rules of the namespace and of the entities after `after`, in pages of whole entities."""
     found = [] if after else [record_of(rule, "") for rule in StoredRules(store).all()]
     for info in store.entities().wait():
+        # From the list and not one by one: a namespace may have thousands of entities, and few with rules.
         text = info.settings.get(SETTING)
         if info.name > after and info.kind in _WITH_RULES and isinstance(text, str):
             found += [record_of(rule, info.name) for rule in rules_of_text(text)]
+            # After a whole entity: `next` is its name, so no rule of it is skipped or shown twice.
             if len(found) >= PAGE_MAX:
                 return AccessPage(found, info.name)
     return AccessPage(found, None)
@@ -104,6 +106,7 @@ def rotate(store: Store, entity: str, request: RotateRequest) -> AccessRule:
     expire."""
 
     def rotated(rule: AuthorizationRule) -> AuthorizationRule:
+        # Twice for `both`: the second rotation moves the new key to the secondary place, and the leaked one is gone.
         once = rule.rotated(secrets.token_bytes(KEY_BYTES))
         return once.rotated(secrets.token_bytes(KEY_BYTES)) if request.both else once
 

@@ -45,6 +45,7 @@ class DeclaredPlan(msgspec.Struct, frozen=True):
 
 def declare(store: Store, request: DeclareRequest) -> DeclaredPlan:
     """ConfigInvalid for a text that is not a declaration file, EntityExists for conflicts: nothing is changed then."""
+    # A dry run makes the same plan by the same code, and stops here.
     plan = planned(store.entities().wait(), wanted_entities(request.text))
     if not request.dry_run:
         declare_entities(store, plan)

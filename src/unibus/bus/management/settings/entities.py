@@ -97,9 +97,11 @@ class EntityListing:
     def after(self, name: str) -> "Iterator[EntityInfo]":
         """Lazily, a page of each kind at a time. Entities that are created or deleted meanwhile may be missed."""
         place = name.casefold()
+        # Each kind is sorted by name: merging is lazy, and a page reads a page of each kind at most.
         merged = heapq.merge(*[self._of_kind(kind, place) for kind in self._kinds], key=_key)
         for info in merged:
             key = _key(info)
+            # Before the prefix only where `place` is before it; `_first_after` has skipped most of these.
             if not key.startswith(self._prefix):
                 if key > self._prefix:
                     return  # All names with the prefix are before this one.
@@ -135,6 +137,7 @@ class _Names:
     def _count(self) -> int:
         """The number of names: doubling finds an upper bound, halving the exact one."""
         low, high = 0, 1
+        # The catalog pages by index and gives no count: some forty lookups find it among a million names.
         while self._at(high - 1) is not None:
             low, high = high, high * 2
         while low < high:
@@ -153,6 +156,7 @@ class _Names:
         return self._length
 
     def __getitem__(self, place: int) -> str:
+        # Deleted since the count: after all names, so that the search stays in bounds.
         return self._at(place) or "\U0010ffff"
 
     def first_with(self, prefix: str) -> int:
@@ -177,6 +181,8 @@ def page_of(
     found: list[EntityRecord] = []
     for info in listing.after(after):
         if is_visible(info.name):
+            # One more visible entity exists, so there is a next page. Without this look the last page would point to an
+            # empty one.
             if len(found) == top:
                 return EntityPage(found, found[-1].name)
             found.append(record_of(info, settings))
@@ -234,6 +240,8 @@ class EntityWatch:
             if self._reading is None:
                 self.failure = None
                 self._reading = asyncio.ensure_future(self._read_repeatedly())
+            # `_before` is set by the readings for an earlier watcher: then the rows are complete, and no reading is
+            # waited for.
             first = self.version
             while not self._before and self.failure is None and self.version == first:
                 await self.changed.wait(None)
@@ -243,6 +251,7 @@ class EntityWatch:
         finally:
             self._watchers -= 1
             if not self._watchers and self._reading is not None:
+                # The last watcher has left. The rows are freed: the next watcher begins with a whole reading.
                 self._reading.cancel()
                 self._reading = None
                 self._reset()
@@ -250,11 +259,14 @@ class EntityWatch:
     def changes_since(self, version: int) -> Changes | None:
         """All changes since a version, merged; None if they are no longer kept."""
         batches = [each for each in self._batches if each.version > version]
+        # The batch after the watcher's version is evicted: what it had changed is not known any more.
         if version < self.version and (not batches or batches[0].version != version + 1):
             return None
         rows: dict[str, bytes] = {}
         removed: set[str] = set()
         for batch in batches:
+            # In the order of the readings: an entity that was removed and created again is in `rows`, and not in
+            # `removed`.
             rows = {name: row for name, row in rows.items() if name not in batch.removed} | batch.rows
             removed = (removed | batch.removed) - batch.rows.keys()
         return Changes(self.version, rows, frozenset(removed))
@@ -270,6 +282,7 @@ class EntityWatch:
                 await self._read()
                 self.changed.wake()
                 await asyncio.sleep(max(EVERY_S, (self.busy_s - before_s) / SHARE_MAX))
+        # The store has failed or is closed. Each watcher raises the error, and the next one starts a new task.
         except Exception as error:
             self.failure = error
             self._reading = None
@@ -278,6 +291,7 @@ class EntityWatch:
 
     async def _read(self) -> None:
         now_s = time.monotonic()
+        # Without an earlier reading there is nothing to compare with: rates are None.
         passed_s = now_s - self._read_s if self._before else 0.0
         found: dict[str, EntityRecord] = {}
         changed: dict[str, bytes] = {}
@@ -297,6 +311,7 @@ class EntityWatch:
         rates = (round(arrived / passed_s, 1), round(completed / passed_s, 1)) if passed_s else (None, None)
         self.totals = Totals(len(found), active, dead, *rates)
         removed = frozenset(self._before.keys() - found.keys())
+        # From here on without an await: a watcher never sees a version without its rows.
         self.version += 1
         self.readings += 1
         self._batches.append(Changes(self.version, changed, removed))

@@ -235,3 +235,16 @@ async def test_the_file_is_closed_and_may_be_replaced(api: Api, folder: Path) ->
     for thread in export_threads():
         await asyncio.to_thread(thread.join, 30)
     assert export_threads() == []
+
+
+async def test_an_export_whose_thread_cannot_be_started_leaves_its_place_free(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str, call: Callable[[], object]) -> object:
+        raise RuntimeError("can't start new thread")
+
+    running = exports.Exports(api.broker)
+    monkeypatch.setattr(pipes, "begin_in_thread", refuse)
+    for _ in range(exports.AT_ONCE_MAX + 1):
+        with pytest.raises(RuntimeError, match="new thread"):
+            await running.stream([])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from tests.unit.bus.probes import GUARD_S
 from tests.unit.endpoints.http.management.conftest import Api, same_error
 from unibus.bus.management.history import queries, traces
 from unibus.bus.management.history.queries import QueryAnswer, pieces_of, result_of
@@ -162,3 +163,16 @@ async def test_an_id_with_too_many_events_is_refused(api: Api, monkeypatch: pyte
     for _ in range(2):
         await api.bus.send("q", 1, message_id="same")
     assert same_error(await api.error("GET", "trace?id=same"), MessageTooLarge, 413)
+
+
+async def test_a_query_whose_thread_cannot_be_started_leaves_its_slot_free(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str, call: Callable[[], object]) -> object:
+        raise RuntimeError("can't start new thread")
+
+    running = queries.Queries(api.broker)
+    monkeypatch.setattr(queries, "begin_in_thread", refuse)
+    for _ in range(queries.AT_ONCE_MAX + 1):
+        with pytest.raises(RuntimeError, match="new thread"):
+            await asyncio.wait_for(running.run(queries.QueryRequest("SELECT 1")), GUARD_S)
