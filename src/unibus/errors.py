@@ -14,6 +14,8 @@ class BusError(Exception):
 
     code: str = "bus_error"
     retryable: bool = False
+    command_index: int | None = None
+    """In an error of an atomic batch: the index of the command that was rejected, from 0."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what if not hint else f"{what} ({hint})")
@@ -325,9 +327,13 @@ class MessageNotFound(BusError, LookupError):
 
 class PositionMoved(BusError):
     """Raised when a named position is not at the value that the caller expected. Nothing of the batch was applied: it
-    was applied before, or another process does the same work. Read the position again."""
+    was applied before, or another process does the same work. Continue at `position`, which is where it is now."""
 
     code = "position_moved"
+
+    def __init__(self, what: str, hint: str = "", position: int = 0) -> None:
+        super().__init__(what, hint)
+        self.position = position
 
 
 class TransactionInvalid(BusError, RuntimeError):

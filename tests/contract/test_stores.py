@@ -72,10 +72,17 @@ class Reopening:
             self._store = self._open()
         return self._store
 
+    def now_ns(self) -> int:
+        return self._store.now_ns()
+
     def apply(
-        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+        self,
+        commands: Sequence[Command],
+        durability: Durability | None = None,
+        batch_id: str = "",
+        first_ns: int = 0,
     ) -> Pending[list[object]]:
-        return self._fresh().apply(commands, durability, batch_id)
+        return self._fresh().apply(commands, durability, batch_id, first_ns)
 
     def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         return self._fresh().claim(request)

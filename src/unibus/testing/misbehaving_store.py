@@ -165,9 +165,13 @@ class MisbehavingStore:
     # The operations of a store
 
     def apply(
-        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+        self,
+        commands: Sequence[Command],
+        durability: Durability | None = None,
+        batch_id: str = "",
+        first_ns: int = 0,
     ) -> Pending[list[object]]:
-        return self._call("apply", lambda: self._store.apply(commands, durability, batch_id))
+        return self._call("apply", lambda: self._store.apply(commands, durability, batch_id, first_ns))
 
     def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         return self._call("claim", lambda: self._store.claim(request))

@@ -117,12 +117,19 @@ class Store(Protocol):
         """The time by which locks and deadlines of this store are decided: wall time, which never goes back."""
 
     def apply(
-        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+        self,
+        commands: Sequence[Command],
+        durability: Durability | None = None,
+        batch_id: str = "",
+        first_ns: int = 0,
     ) -> Pending[list[object]]:
         """Apply the whole batch or nothing. One result per command, see core/lifecycle/batch.py.
 
-        A shared store keeps `batch_id` with the result, so that a call with an unknown outcome can be repeated
-        (idempotent). An embedded one ignores it: it knows what it wrote, or it has stopped.
+        A call whose answer was lost can be repeated (idempotent) under the same `batch_id`: the store remembers the id
+        with the results, as durably as the batch itself, for ten minutes and up to a bound (limits.py). The same id has
+        the same results, whatever the commands are; a refused batch is not remembered. Every copy carries the time of
+        the first attempt, `first_ns`, as `now_ns` gave it before that; 0 is now, for a batch that is sent once. A copy
+        whose first attempt is older than what the store remembers is refused with StoreFailed, and never applied.
         """
 
     def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:

@@ -13,6 +13,8 @@ from unibus.stores.seam.forked import OPENING
 log = SafeLogger("unibus")
 
 APPLICATION_ID: Final = 0x554E4942  # "UNIB"
+READABLE_VERSION: Final = 3
+"""The oldest schema that a reader reads as it is. Schema 4 added a table, which such a file does not have."""
 PAGE_BYTES: Final = 4096
 SCHEMA: Final = Path(__file__).parent / "schema"
 
