@@ -433,8 +433,9 @@ class StoreFull(PublishError):
 
 
 class StoreFailed(BusError, OSError):
-    """Raised when the store could not write. Whether the last calls took effect is unknown: correct the cause and open
-    the store again, which recovers what was committed."""
+    """Raised when it is unknown whether the call took effect: a write failed, or its answer was lost. Look for the
+    effect, or repeat the call in a form that takes effect once: a dedup key, a position, a batch id. Whether the store
+    has stopped is in `health().store.stopped`; then open it again, which recovers what was committed."""
 
     code = "store_failed"
 

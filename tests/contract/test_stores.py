@@ -17,7 +17,7 @@ from unibus.stores.seam.catalog import Catalog
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.history import History
 from unibus.stores.seam.pending import Pending
-from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth, StoreIdentity
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.misbehaving_store import MisbehavingStore
@@ -71,6 +71,10 @@ class Reopening:
             self._store.close()
             self._store = self._open()
         return self._store
+
+    @property
+    def identity(self) -> StoreIdentity:
+        return self._store.identity
 
     def now_ns(self) -> int:
         return self._store.now_ns()

@@ -46,7 +46,7 @@ from unibus.core.lifecycle.state.entity import (
     subscription_path,
 )
 from unibus.core.topics.pattern import EXACT, Pattern
-from unibus.errors import ChannelNotFound, ConfigInvalid, StoreFailed
+from unibus.errors import ChannelNotFound, ConfigInvalid
 from unibus.safe_log import SafeLogger
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending
@@ -341,8 +341,8 @@ def _commit_later(pending: Pending[list[object]] | Pending[object] | Pending[Non
 
 
 def _log_refusal(channel: str, pending: Pending[Message]) -> None:
-    """For a publish that no caller waits for. A store that has failed reports that itself."""
-    if pending.error is not None and not isinstance(pending.error, StoreFailed):
+    """For a publish that no caller waits for."""
+    if pending.error is not None:
         log.warning("a publish to %r that was not awaited has failed: %s", channel, pending.error)
 
 

@@ -162,9 +162,9 @@ class Publishing:
             # ended.
             self._pay(target, needed)
             self._promise(target.name, needed)
-        # The promise ends with a rollback, or when the messages are counted as stored. After a failed write neither
-        # runs: the store has stopped, and accepts no publish any more.
-        transaction.otherwise(lambda: self._promise(target.name, -needed))
+        # The promise ends with a rollback, when the messages are counted as stored, and with an unknown outcome: then
+        # the store counts them, if it has them.
+        transaction.otherwise(lambda: self._promise(target.name, -needed), if_unknown=True)
         transaction.when_stored(lambda: self._promise(target.name, -needed))
         transaction.when_stored(
             lambda: self._report(target, self._published(target, messages, resolved(list(results))))

@@ -62,7 +62,7 @@ from unibus.stores.seam.info_of import info_of
 from unibus.stores.seam.journal import Journal, checked_level
 from unibus.stores.seam.moment import StoreCopy, copy_of
 from unibus.stores.seam.pending import Pending, resolved, running_loop
-from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth, StoreIdentity
 
 log = SafeLogger("unibus")
 T = TypeVar("T")
@@ -100,6 +100,7 @@ class EmbeddedStore:
         # Recovery. Until it returns no other thread has this object, so no lock is held. The state it makes is what the
         # log says, and the log has everything that was acknowledged.
         covered = journal.load(self._state)
+        self.identity = StoreIdentity(journal.identity, uuid4().hex)
         self._state.idle_since_ns = self.now_ns()  # Idle times from before the opening are not recorded.
         limits = snapshot_limits or SnapshotLimits()
         self._snapshot = Snapshot(journal, self._state, self.now_ns, covered, snapshot_every, limits)
@@ -453,6 +454,8 @@ class EmbeddedStore:
             history_bytes=self._journal.size_bytes(),
             oldest_seq=0 if problem else self._journal.oldest_seq(),
             warning="" if self._space is None else self._space.warning(),
+            stopped=bool(problem),
+            identity=self.identity,
         )
 
     def check(self) -> list[str]:

@@ -381,6 +381,7 @@ def merged(before: State, summary: Summary) -> State:
         "store",
         before.format,
         before.domain,
+        identity=before.identity,
         covers=summary.seq,
         overlap=summary.overlap,
         # The log is synced up to `overlap` before the snapshot is finished, so the number is true.

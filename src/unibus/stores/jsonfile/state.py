@@ -41,6 +41,7 @@ class State(msgspec.Struct):
     format: int
     domain: str
     written: str = ""
+    identity: str = ""
     generation: int = 0
     covers: int = 0
     overlap: int = 0

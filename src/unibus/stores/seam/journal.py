@@ -70,6 +70,7 @@ class Journal(Protocol):
     url: str
     durability: Durability  # The best level that it offers.
     snapshots: bool  # Whether it takes snapshots.
+    identity: str  # Drawn when the store was created; from `load` on.
     reserve: Reserve  # Space to write with when the disk is full.
     held: HeldFiles  # Its open files.
 

@@ -72,8 +72,24 @@ class SessionLock:
 
 
 @dataclass(frozen=True)
+class StoreIdentity:
+    """Which store this is: `store` is drawn when it is created and kept in its files, `incarnation` at each opening.
+
+    A copy of the files has the same `store`. What a caller remembers about a store, such as the position of a sequence
+    or an unknown outcome, is about this `store`; what is lost when it is opened again, about this `incarnation`.
+    """
+
+    store: str
+    incarnation: str
+
+
+@dataclass(frozen=True)
 class StoreHealth:
-    """Whether the store works: `problem` for people, numbers for machines."""
+    """Whether the store works: `problem` for people, numbers for machines.
+
+    `stopped`: it accepts no call any more, until it is opened again. Without it a store that is not `ok` may work again
+    by itself, as one whose connection is lost.
+    """
 
     ok: bool
     url: str
@@ -86,6 +102,8 @@ class StoreHealth:
     oldest_seq: int = 0
     warning: str = ""
     """Why it works with restrictions: the disk is full."""
+    stopped: bool = False
+    identity: StoreIdentity | None = None
 
     def __repr__(self) -> str:
         return described(self, self._describe)
@@ -99,13 +117,17 @@ class StoreHealth:
 class Store(Protocol):
     """A call that is invalid is refused, at once or with the answer; then nothing was changed.
 
-    StoreFailed, at once or from the Pending, means that the outcome is unknown and that the store has stopped.
+    StoreFailed, at once or from the Pending, means that the outcome of this call is unknown, and no more: the next call
+    may succeed. Whether the store has stopped is in its health (`StoreHealth.stopped`).
     """
 
     url: str
     durability: Durability
     commit_placement: CommitPlacement
     """Where commits wait for the disk. A server lets the writer thread make all of them."""
+
+    @property
+    def identity(self) -> StoreIdentity: ...
 
     @property
     def history(self) -> History: ...

@@ -3,6 +3,7 @@
 import errno
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import apsw
 
@@ -106,6 +107,8 @@ def _migrate(connection: apsw.Connection, domain: str) -> None:
                 connection.pragma("user_version", version)
                 connection.pragma("application_id", APPLICATION_ID)
                 connection.execute("INSERT OR IGNORE INTO meta VALUES ('domain', ?)", (domain,))
+                # A file from before schema 4 gets its identity here, too.
+                connection.execute("INSERT OR IGNORE INTO meta VALUES ('identity', ?)", (uuid4().hex,))
 
 
 class SqliteTransaction:

@@ -44,6 +44,7 @@ class SqliteLoading:
     def __init__(self, connection: apsw.Connection, path: str, state: StoreState) -> None:
         self.log_bytes = 0
         self.domain = ""
+        self.identity = ""
         self.reached = 0  # A change that the log had at least (log_end.py).
         self._oldest: int | None = None  # None in a file of an earlier version.
         self._connection = connection
@@ -87,6 +88,7 @@ class SqliteLoading:
         meta = dict(cast("Iterator[tuple[str, object]]", rows))
         snapshot = cast(int, meta.get("snapshot", 0))
         self.domain = str(meta.get("domain", "local"))
+        self.identity = str(meta.get("identity", ""))
         self.log_bytes = cast(int, meta.get("log_bytes", 0))
         self._oldest = cast("int | None", meta.get(OLDEST))
         # Data of replayed messages is dropped beyond the memory budget: the log or a row has it (`indexes.put`).
