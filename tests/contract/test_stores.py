@@ -80,11 +80,7 @@ class Reopening:
         return self._store.now_ns()
 
     def apply(
-        self,
-        commands: Sequence[Command],
-        durability: Durability | None = None,
-        batch_id: str = "",
-        first_ns: int = 0,
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = "", first_ns: int = 0
     ) -> Pending[list[object]]:
         return self._fresh().apply(commands, durability, batch_id, first_ns)
 

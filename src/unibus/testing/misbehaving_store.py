@@ -186,11 +186,7 @@ class MisbehavingStore:
     # The operations of a store
 
     def apply(
-        self,
-        commands: Sequence[Command],
-        durability: Durability | None = None,
-        batch_id: str = "",
-        first_ns: int = 0,
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = "", first_ns: int = 0
     ) -> Pending[list[object]]:
         if self._late is None or not self._late.loses():
             return self._call("apply", lambda: self._store.apply(commands, durability, batch_id, first_ns))

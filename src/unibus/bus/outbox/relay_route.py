@@ -281,7 +281,7 @@ class Route:
         while row.id > (position := self._target.position(name)):
             try:
                 pending = self._target.advance(name, position, row.id, row)
-                if not pending.is_decided:
+                if not pending.is_accepted:
                     pending.wait()  # A refusal arrives with the answer, and the next row depends on it.
                 return pending
             except PositionMoved:

@@ -138,7 +138,7 @@ class DurableChannels:
         pending = self.publish(target, message)
         if may_block:
             return pending.wait()
-        if isinstance(pending, Pending) and not pending.is_decided:
+        if isinstance(pending, Pending) and not pending.is_accepted:
             pending.on_done(partial(_log_refusal, target.name))
         return message
 
@@ -334,7 +334,7 @@ class DurableChannels:
 def _commit_later(pending: Pending[list[object]] | Pending[object] | Pending[None] | Pending[int]) -> None:
     """Let a change become durable without waiting for it. In the memory of the store it is effective already, and any
     publish that depends on it is committed after it. A store that is elsewhere is waited for: it may refuse."""
-    if pending.is_decided:
+    if pending.is_accepted:
         pending.on_done(lambda _: None)
     else:
         pending.wait()

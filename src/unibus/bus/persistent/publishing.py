@@ -102,7 +102,7 @@ class Publishing:
             if not self._has_space(target, needed):
                 return None
             pending = self._queues.store.apply(commands)
-            if not pending.is_decided:
+            if not pending.is_accepted:
                 return self._decided_later(target, messages, pending, needed)
             self._pay_stored(target, pending)
             unrouted = self._published(target, messages, pending)
@@ -269,7 +269,7 @@ class Publishing:
                 if not self._has_space(target, needed):
                     raise queue_full(target, messages)
                 pending = self._queues.store.apply(commands, durability)
-                if not pending.is_decided:
+                if not pending.is_accepted:
                     return self._decided_later(target, messages, pending, needed)
                 self._pay_stored(target, pending)
                 if self._listeners.are_wanted(target):

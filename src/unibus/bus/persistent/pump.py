@@ -227,7 +227,7 @@ class SubscriptionPump:
             if released:
                 commands = [_command(RELEASE, each) for each in released]
                 pending = self._queues.store.apply(commands)
-                if not pending.is_decided:
+                if not pending.is_accepted:
                     pending.on_done(partial(_released, self))  # The group is busy until then.
                     return
                 pending.on_done(_ignore)
@@ -422,7 +422,7 @@ class SubscriptionPump:
         error: BaseException | None = None
         try:
             pending = self._queues.settle(claimed, command)
-            if not pending.is_decided:
+            if not pending.is_accepted:
                 # Until the answer the message stays in `_held`, and the group is busy: drain() returns when the store
                 # has decided, as it does with a store that decides at once.
                 with self._lock:

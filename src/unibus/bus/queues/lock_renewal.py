@@ -146,7 +146,7 @@ class Renewals:
         except BusError as error:
             self._refused(due, error)
             return
-        if pending.is_decided:
+        if pending.is_accepted:
             pending.on_done(_ignore)
             self._renewed(due, pending.value)
             return

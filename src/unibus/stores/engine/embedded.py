@@ -94,8 +94,7 @@ class EmbeddedStore:
         self._journal = journal
         self._timers, self._monotonic_ns = timers, clock.monotonic_ns
         self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
-        self._lock = threading.RLock()
-        self._in_memory = journal.durability == Durability.D0
+        self._lock, self._in_memory = threading.RLock(), journal.durability == Durability.D0
         self._state = _empty_state(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
         # Recovery. Until it returns no other thread has this object, so no lock is held. The state it makes is what the
         # log says, and the log has everything that was acknowledged.
@@ -140,11 +139,7 @@ class EmbeddedStore:
     # Changing
 
     def apply(
-        self,
-        commands: Sequence[Command],
-        durability: Durability | None = None,
-        batch_id: str = "",
-        first_ns: int = 0,
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = "", first_ns: int = 0
     ) -> Pending[list[object]]:
         name, sync = self._level_name, self._syncs
         if durability is not None:

@@ -139,11 +139,7 @@ class Store(Protocol):
         """The time by which locks and deadlines of this store are decided: wall time, which never goes back."""
 
     def apply(
-        self,
-        commands: Sequence[Command],
-        durability: Durability | None = None,
-        batch_id: str = "",
-        first_ns: int = 0,
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = "", first_ns: int = 0
     ) -> Pending[list[object]]:
         """Apply the whole batch or nothing. One result per command, see core/lifecycle/batch.py.
 
