@@ -14,6 +14,8 @@ class BusError(Exception):
 
     code: str = "bus_error"
     retryable: bool = False
+    command_index: int | None = None
+    """In an error of an atomic batch: the index of the command that was rejected, from 0."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what if not hint else f"{what} ({hint})")
@@ -325,9 +327,13 @@ class MessageNotFound(BusError, LookupError):
 
 class PositionMoved(BusError):
     """Raised when a named position is not at the value that the caller expected. Nothing of the batch was applied: it
-    was applied before, or another process does the same work. Read the position again."""
+    was applied before, or another process does the same work. Continue at `position`, which is where it is now."""
 
     code = "position_moved"
+
+    def __init__(self, what: str, hint: str = "", position: int = 0) -> None:
+        super().__init__(what, hint)
+        self.position = position
 
 
 class TransactionInvalid(BusError, RuntimeError):
@@ -427,8 +433,9 @@ class StoreFull(PublishError):
 
 
 class StoreFailed(BusError, OSError):
-    """Raised when the store could not write. Whether the last calls took effect is unknown: correct the cause and open
-    the store again, which recovers what was committed."""
+    """Raised when it is unknown whether the call took effect: a write failed, or its answer was lost. Look for the
+    effect, or repeat the call in a form that takes effect once: a dedup key, a position, a batch id. Whether the store
+    has stopped is in `health().store.stopped`; then open it again, which recovers what was committed."""
 
     code = "store_failed"
 

@@ -92,6 +92,17 @@ SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 2_000
 BATCH_COMMANDS_MAX: Final = 10_000
 """Commands in one atomic batch: limits how long one commit can take. Azure allows 100 in a transaction."""
 
+BATCH_ID_KEPT_S: Final = 600.0
+"""How long a store remembers the id of a batch with its results: longer than a client repeats a call whose answer was
+lost, and as long as the default dedup window."""
+
+BATCH_RESULTS_KEPT_MAX: Final = 200_000
+"""Results of batches with an id that a store remembers, about 60 MB. Beyond it the oldest batches are forgotten early,
+and copies of them are refused. A single batch always fits."""
+
+BATCH_ID_CHARS_MAX: Final = MESSAGE_ID_CHARS_MAX
+"""As the id of a message: a caller draws both from the same source."""
+
 RESERVE_MB_DEFAULT: Final = 4
 """Disk space that a store reserves, so that messages can still be settled when the disk is full (decision 0022)."""
 
@@ -165,4 +176,5 @@ assert LOCK_DURATION_S_DEFAULT <= LOCK_DURATION_S_MAX
 assert SNAPSHOT_BYTES_MIN <= JSON_SNAPSHOT_BYTES_MAX <= SNAPSHOT_BYTES_MAX
 assert SNAPSHOT_AGE_S_MIN <= SNAPSHOT_AGE_S_MAX
 assert DEDUP_WINDOW_S_MIN <= DEDUP_WINDOW_S_DEFAULT <= DEDUP_WINDOW_S_MAX
+assert BATCH_COMMANDS_MAX <= BATCH_RESULTS_KEPT_MAX
 assert RETRY_DELAY_S_DEFAULT <= RETRY_DELAY_S_MAX

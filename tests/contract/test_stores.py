@@ -17,9 +17,14 @@ from unibus.stores.seam.catalog import Catalog
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.history import History
 from unibus.stores.seam.pending import Pending
-from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth, StoreIdentity
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.clock.virtual_clock import VirtualClock
+from unibus.testing.contracts.batch_ids import BatchIdContract
+from unibus.testing.contracts.batches import BatchContract
+from unibus.testing.contracts.operator_actions import PositionContract
+from unibus.testing.contracts.sessions import SessionContract
+from unibus.testing.contracts.timing import DedupContract
 from unibus.testing.misbehaving_store import MisbehavingStore
 from unibus.testing.store_contract import OpenStore, StoreContract
 
@@ -72,10 +77,17 @@ class Reopening:
             self._store = self._open()
         return self._store
 
+    @property
+    def identity(self) -> StoreIdentity:
+        return self._store.identity
+
+    def now_ns(self) -> int:
+        return self._store.now_ns()
+
     def apply(
-        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = "", first_ns: int = 0
     ) -> Pending[list[object]]:
-        return self._fresh().apply(commands, durability, batch_id)
+        return self._fresh().apply(commands, durability, batch_id, first_ns)
 
     def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         return self._fresh().claim(request)
@@ -139,17 +151,33 @@ class TestMemory(StoreContract):
         return on_memory
 
 
+def late(store: EmbeddedStore, clock: VirtualClock, seed: int = 1) -> Store:
+    """The same store, late, with some answers lost and asked for again. The clock waits for its answers."""
+    behind = MisbehavingStore(store, late=seed)
+    clock.timers(behind.is_idle)
+    return behind
+
+
 class TestLate(StoreContract):
     """Every answer is late: the contract asks for nothing that only a store in the same process can do."""
 
     @pytest.fixture
     def open_store(self) -> OpenStore:
-        def open_store(clock: VirtualClock) -> Store:
-            store = MisbehavingStore(on_memory(clock), late=1)
-            clock.timers(store.is_idle)
-            return store
+        return lambda clock: late(on_memory(clock), clock)
 
-        return open_store
+
+class TestLateSqlite(BatchContract, BatchIdContract, PositionContract, SessionContract, DedupContract):
+    """A part of the contract; tests/soak has all of it."""
+
+    @pytest.fixture
+    def open_store(self, folder: Path) -> OpenStore:
+        return lambda clock: late(on_sqlite(folder, clock, 5, TINY_MB), clock, 2)
+
+
+class TestLateJsonFile(BatchContract, BatchIdContract, PositionContract, SessionContract, DedupContract):
+    @pytest.fixture
+    def open_store(self, folder: Path) -> OpenStore:
+        return lambda clock: late(on_jsonfile(folder, clock, 5, TINY_MB), clock, 3)
 
 
 class TestSqlite(StoreContract):

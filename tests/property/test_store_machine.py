@@ -58,6 +58,7 @@ from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.seam.store import ClaimRequest, SessionLock
 from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.misbehaving_store import MisbehavingStore
 from unibus.testing.model import SECOND, ModelMessage, ModelRules, ModelSend, ModelStore
 
 PART_ENTRIES = snapshot.PART_ENTRIES
@@ -149,9 +150,15 @@ class Machine(RuleBasedStateMachine):
     """The steps. Subclasses say what to open."""
 
     crashes: ClassVar[bool] = False
+    late: ClassVar[int | None] = None
+    """The seed of a store whose answers are late, lost and asked for again."""
 
     def open_store(self) -> EmbeddedStore:
         raise NotImplementedError
+
+    def opened(self) -> EmbeddedStore | MisbehavingStore:
+        self.real = self.open_store()
+        return self.real if self.late is None else MisbehavingStore(self.real, late=self.late)
 
     @initialize(every=st.sampled_from([1, 3, 8, 1000]), part=st.sampled_from([1, 2, 500]), tiny=st.booleans())
     def begin(self, every: int, part: int, tiny: bool) -> None:
@@ -165,8 +172,8 @@ class Machine(RuleBasedStateMachine):
         self.model = ModelStore()
         snapshot.PART_ENTRIES = part
         self.folder = Path(tempfile.mkdtemp(dir=memory_disk()))
-        self.store = self.open_store()
-        self.store._state.by_token(b"")  # Makes the index of tokens, which every step has to keep.
+        self.store = self.opened()
+        self.real._state.by_token(b"")  # Makes the index of tokens, which every step has to keep.
         for name in WORLD:
             self.make(name)
 
@@ -446,7 +453,7 @@ class Machine(RuleBasedStateMachine):
     def restart(self) -> None:
         if self.crashes:
             self.store.close()
-            self.store = self.open_store()
+            self.store = self.opened()
 
     @rule()
     def crash(self) -> None:
@@ -456,7 +463,7 @@ class Machine(RuleBasedStateMachine):
             self.store.close()
             shutil.rmtree(self.folder)
             self.folder = copied
-            self.store = self.open_store()
+            self.store = self.opened()
 
     def copy_files(self, copied: Path) -> None:
         """What a crash would leave."""
@@ -569,7 +576,7 @@ class MemoryMachine(Machine):
             replayed = StoreState(NEVER)
             for _, change in self.journal.changes_after(0):
                 replay(replayed, change)
-            assert picture(replayed) == picture(self.store._state)
+            assert picture(replayed) == picture(self.real._state)
         super().teardown()
 
 
@@ -606,6 +613,18 @@ class JsonFileMachine(SqliteMachine):
         shutil.copytree(self.folder / "bus", copied / "bus", ignore=shutil.ignore_patterns("*.lock"))
 
 
+class LateMemoryMachine(MemoryMachine):
+    late = 1
+
+
+class LateSqliteMachine(SqliteMachine):
+    late = 2
+
+
+class LateJsonFileMachine(JsonFileMachine):
+    late = 3
+
+
 def memory_disk() -> str | None:
     """Syncs cost nothing there; what a sync is worth is not the subject here."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -633,3 +652,19 @@ class TestSqlite(SqliteMachine.TestCase):
 
 class TestJsonFile(JsonFileMachine.TestCase):
     settings = settings(MODEST, max_examples=6)
+
+
+A_FEW = settings(MODEST, max_examples=4, stateful_step_count=30)
+
+
+@pytest.mark.unchecked
+class TestLateMemory(LateMemoryMachine.TestCase):
+    settings = A_FEW
+
+
+class TestLateSqlite(LateSqliteMachine.TestCase):
+    settings = A_FEW
+
+
+class TestLateJsonFile(LateJsonFileMachine.TestCase):
+    settings = A_FEW

@@ -18,7 +18,8 @@ What a reader has to know about each kind, taken from `core/lifecycle/state/appl
 | session_taken, session_left, session_stated, declared | the entity's last sequence, no message | none |
 | pruned | a bound: up to this sequence | none: removed messages up to here cannot be replayed any more |
 | forgotten | a message that is removed already | none |
-| advanced | 0, and channel is '' | none: a named position advanced |
+| advanced | 0, and channel is '' | none: a named position advanced, or was deleted (without attrs.position) |
+| applied | 0, and channel is '' | none: the group before it is the batch with the id attrs.batch_id |
 
 So STORED_KEY names the kinds whose (channel, sequence) belongs to a message that is or was stored, and a reader may
 group by the key for these kinds only. An entity that is deleted and declared again continues its sequences, so a key is
@@ -108,6 +109,7 @@ KIND_CODES: Final[dict[str, int]] = {
     "advanced": 24,
     "pruned": 25,
     "forgotten": 26,
+    "applied": 27,
 }
 """Append only: the numbers are stored in files. 0 is a kind that the writer did not know."""
 

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, final
+from uuid import uuid4
 
 from mypy_extensions import mypyc_attr
 
@@ -60,6 +61,7 @@ class MemoryJournal:
         self.url = "memory://"
         self.durability = Durability.D0
         self.snapshots = False
+        self.identity = uuid4().hex
         self.reserve = Reserve("", 0)
         self.held = HeldFiles()
         self._domain = domain

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unibus.testing.clock.virtual_clock import VirtualClock
+    from unibus.testing.contracts.batch_ids import BatchIdContract, PositionListContract
     from unibus.testing.contracts.batches import (
         BatchContract,
         EntityContract,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchContract",
+    "BatchIdContract",
     "CatalogContract",
     "DeadLetterContract",
     "DedupContract",
@@ -86,6 +88,7 @@ __all__ = [
     "OrderContract",
     "PeekContract",
     "PositionContract",
+    "PositionListContract",
     "ProcessedContract",
     "QuotaContract",
     "RecordingBus",
@@ -106,6 +109,7 @@ __all__ = [
 
 _HOMES = {
     "BatchContract": "contracts.batches",
+    "BatchIdContract": "contracts.batch_ids",
     "DedupContract": "contracts.timing",
     "DeferContract": "contracts.delivery",
     "EntityContract": "contracts.batches",
@@ -122,6 +126,7 @@ _HOMES = {
     "FormerContract": "contracts.operator_actions",
     "MoveContract": "contracts.operator_actions",
     "PositionContract": "contracts.operator_actions",
+    "PositionListContract": "contracts.batch_ids",
     "SeeingContract": "contracts.operator_actions",
     "HistoryContract": "contracts.batches",
     "ModelMessage": "model.messages",

@@ -28,6 +28,34 @@ PAUSE_S_MAX: Final = 0.0004
 """Before each step, drawn: long enough for the caller to continue before its call is decided, which is the purpose."""
 
 
+LOST_CHANCE = 0.3  # Not final: a test may lose every answer.
+"""How often the answer of a batch is lost, and the batch is sent again."""
+
+
+def ask_again(ask: Callable[[], Pending[T]]) -> Pending[T]:
+    """Lose the answer of a call, and give that of the same call made again. A refusal is not lost."""
+    answer: Pending[T] = undecided()
+
+    def give(second: Pending[T]) -> None:
+        error = second.error
+        if error is not None:
+            answer.reject(repeated(error))
+        else:
+            answer.resolve(second.result())
+
+    def lose(first: Pending[T]) -> None:
+        if first.error is not None:
+            give(first)
+            return
+        try:
+            ask().on_done(give)
+        except BaseException as error:
+            answer.reject(repeated(error))
+
+    ask().on_done(lose)
+    return answer
+
+
 class LateCall:
     """A call, its answer for the caller, and the answer of the store once it is decided."""
 
@@ -72,6 +100,7 @@ class LateCalls:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
+        self._losses = random.Random(seed)  # Of its own: which answers are lost does not depend on how threads run.
         # Protects `_callers`, `_open` and `_is_closed`. Not held while a call is decided or answered: both call back.
         self._changed = threading.Condition()
         self._callers: dict[object, OpenCalls] = {}
@@ -92,6 +121,11 @@ class LateCalls:
                 self._thread.start()
             self._changed.notify_all()
         return cast("Pending[T]", late.answer)
+
+    def loses(self) -> bool:
+        """Whether the answer of the next batch is lost, as drawn."""
+        with self._changed:
+            return self._losses.random() < LOST_CHANCE
 
     def is_idle(self) -> bool:
         """Whether every call is answered, and the callbacks of the answers have returned."""

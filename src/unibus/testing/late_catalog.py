@@ -35,6 +35,9 @@ class LateCatalog:
     def session_states(self, entity: str) -> Pending[dict[str, bytes]]:
         return self._late.call(lambda: self._catalog.session_states(entity))
 
+    def positions(self, prefix: str = "") -> Pending[dict[str, int]]:
+        return self._late.call(lambda: self._catalog.positions(prefix))
+
     # Without waiting
 
     def find(self, name: str) -> Entity | None:

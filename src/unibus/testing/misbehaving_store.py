@@ -2,24 +2,29 @@
 
     MisbehavingStore(real)                      fails only where a test plans it: `fail_at`, `refuse_at`
     MisbehavingStore(real, late=7)              transparent: nothing fails, and every answer is late
-    MisbehavingStore(real, hostile=7)           hostile: calls are refused, the connection is lost, answers are lost
+    MisbehavingStore(real, hostile=7)           hostile: calls are refused, answers are lost
 
 `real` is any store: memory, SQLite, a shared one. The numbers are seeds.
 
 *Transparent*: the contract of `Store` and not more, as a store over a network gives it (late_calls.py). A Pending has
-no value before it is done, a refusal arrives with the answer, and answers of different callers arrive in any order. A
-correct program notices no difference.
+no value before it is done, a refusal arrives with the answer, and answers of different callers arrive in any order.
+Some answers of `apply` are lost, and the batch is sent again under the same batch id, with the time of its first
+attempt. An answer of `claim` or `accept` is only late. A correct program notices no difference, except for the events
+`applied` in history.
 
 *Hostile*: StoreUnavailable means that nothing was applied, and the next call may succeed. StoreFailed means "unknown
-outcome", and the store has stopped until `heal()`, as if it had been opened again. With `taking_effect` the call was
-applied and only its result is lost; without it nothing was applied. A program must be correct in both cases.
+outcome": with `taking_effect` the call was applied and only its result is lost; without it nothing was applied. A
+program must be correct in both cases. The store works on, as after a lost connection. With `stops` it has stopped until
+`heal()`, as if it had been opened again; health says which.
 """
 
 import random
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
+from uuid import uuid4
 
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Command, Declare
@@ -30,18 +35,26 @@ from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.history import History
 from unibus.stores.seam.moment import StoreCopy
 from unibus.stores.seam.pending import Pending, repeated, undecided
-from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth
-from unibus.testing.late_calls import LateCalls
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth, StoreIdentity
+from unibus.testing.late_calls import LateCalls, ask_again
 from unibus.testing.late_catalog import LateCatalog
 
 VERBS: Final = ("apply", "claim", "accept", "subscribe_from")
 """The operations that change something, and so can fail with an unknown outcome."""
 
 HINT: Final = "the last calls may or may not have taken effect; open the bus again"
+LOST_HINT: Final = "the call may or may not have taken effect"
 CHANCE: Final = 0.1
 """How often a hostile store misbehaves: often enough for every test, and rarely enough that work is done in between."""
 
 T = TypeVar("T")
+
+
+class Loss(NamedTuple):
+    """The result of a call is lost: whether the call takes effect, and whether the store stops."""
+
+    taking_effect: bool
+    stops: bool
 
 
 class Misdeeds:
@@ -53,9 +66,9 @@ class Misdeeds:
         self._url = url
         self._hostility = None if hostile is None else random.Random(hostile)
         self._lock = threading.Lock()
-        self._plans: dict[tuple[str, int], BusError | bool] = {}  # An error to refuse with, or whether it takes effect.
+        self._plans: dict[tuple[str, int], BusError | Loss] = {}  # An error to refuse with, or a lost result.
 
-    def plan(self, call: int, verb: str, misdeed: BusError | bool) -> None:
+    def plan(self, call: int, verb: str, misdeed: BusError | Loss) -> None:
         if verb not in VERBS:
             raise UsageError(f"{verb!r} cannot fail with an unknown outcome", f"use one of {', '.join(VERBS)}")
         if call < 1:
@@ -68,8 +81,8 @@ class Misdeeds:
             self.failure = ""
             self._plans.clear()
 
-    def next(self, verb: str) -> BusError | bool | None:
-        """Count a call. What it does wrong: an error, or a failure with or without an effect; None for nothing."""
+    def next(self, verb: str) -> BusError | Loss | None:
+        """Count a call. What it does wrong: an error, or a lost result; None for nothing."""
         with self._lock:
             self.check()
             self.calls[verb] += 1
@@ -78,10 +91,10 @@ class Misdeeds:
                 misdeed = self._draw(self._hostility)
         return misdeed
 
-    def _draw(self, hostility: random.Random) -> BusError | bool | None:
+    def _draw(self, hostility: random.Random) -> BusError | Loss | None:
         if hostility.random() >= CHANCE:
             return None
-        return hostility.choice((self.unreachable(), True, False))
+        return hostility.choice((self.unreachable(), Loss(True, False), Loss(False, False)))
 
     def check(self) -> None:
         if self.failure:
@@ -93,15 +106,19 @@ class Misdeeds:
     def unreachable(self) -> StoreUnavailable:
         return StoreUnavailable(f"{self._url} is not reachable", "try again")
 
-    def lose(self, verb: str, real: Pending[T] | None) -> Pending[T]:
-        """Stop, with a result that fails when the real one is known. A call that the store refuses stops nothing."""
-        self.failure = f"{self._url} could not be written: {verb} {self.calls[verb]} was planned to fail"
+    def lose(self, verb: str, stops: bool, real: Pending[T] | None) -> Pending[T]:
+        """A result that fails when the real one is known. A call that the store refuses stops nothing."""
+        what = f"{verb} {self.calls[verb]} was planned to fail"
+        if stops:
+            self.failure = f"{self._url} could not be written: {what}"
+            unknown = self.error()
+        else:
+            unknown = StoreFailed(f"the answer of {self._url} is lost: {what}", LOST_HINT)
         lost: Pending[T] = undecided()
-        unknown = self.error()
 
         def known(answer: Pending[T]) -> None:
             refusal = answer.error
-            if refusal is not None:
+            if refusal is not None and stops:
                 self.failure = ""
             lost.reject(repeated(refusal or unknown))
 
@@ -125,15 +142,19 @@ class MisbehavingStore:
         self._misdeeds = Misdeeds(self.url, hostile)
         self.calls = self._misdeeds.calls
         """How often each operation was called."""
+        self.identity: StoreIdentity = store.identity
         self.now_ns: Callable[[], int] = store.now_ns
         self.check: Callable[[], list[str]] = store.check
         self.copied: Callable[[], StoreCopy] = store.copied
 
     # For tests
 
-    def fail_at(self, call: int, verb: str = "apply", *, taking_effect: bool = False) -> None:
-        """Make the `call`-th call of the operation from now fail (1 is the next), before or after it took effect."""
-        self._misdeeds.plan(call, verb, taking_effect)
+    def fail_at(self, call: int, verb: str = "apply", *, taking_effect: bool = False, stops: bool = True) -> None:
+        """Make the `call`-th call of the operation from now fail (1 is the next), before or after it took effect.
+
+        With `stops` every later call fails, too, until `heal()`; without it only the result of this call is lost.
+        """
+        self._misdeeds.plan(call, verb, Loss(taking_effect, stops))
 
     def refuse_at(self, call: int, verb: str = "apply", error: BusError | None = None) -> None:
         """Make that call fail without an effect; the store goes on. The error arrives as the real ones do."""
@@ -156,7 +177,7 @@ class MisbehavingStore:
         if isinstance(misdeed, BusError):
             return self._read(partial(_refuse, misdeed))
         # A call that the store rejects raises here, or arrives as rejected: its outcome is known.
-        return self._misdeeds.lose(verb, self._read(ask) if misdeed else None)
+        return self._misdeeds.lose(verb, misdeed.stops, self._read(ask) if misdeed.taking_effect else None)
 
     def _read(self, ask: Callable[[], Pending[T]]) -> Pending[T]:
         """The answer of the store, late if this store is."""
@@ -165,9 +186,15 @@ class MisbehavingStore:
     # The operations of a store
 
     def apply(
-        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = "", first_ns: int = 0
     ) -> Pending[list[object]]:
-        return self._call("apply", lambda: self._store.apply(commands, durability, batch_id))
+        if self._late is None or not self._late.loses():
+            return self._call("apply", lambda: self._store.apply(commands, durability, batch_id, first_ns))
+        # As a client does that gives each batch an id: the time of the first attempt is that of the call.
+        lossy = partial(
+            self._store.apply, commands, durability, batch_id or uuid4().hex, first_ns or self._store.now_ns()
+        )
+        return self._call("apply", partial(ask_again, lossy))
 
     def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         return self._call("claim", lambda: self._store.claim(request))
@@ -225,7 +252,8 @@ class MisbehavingStore:
     def health(self) -> StoreHealth:
         health = self._store.health()
         if self._misdeeds.failure:
-            return StoreHealth(False, self.url, health.durability, self._misdeeds.failure, health.last_seq)
+            failed = self._misdeeds.failure
+            return replace(health, ok=False, problem=failed, stopped=True)
         return health
 
     def close(self) -> None:

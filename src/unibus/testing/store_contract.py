@@ -9,6 +9,7 @@ The suite moves time with a `VirtualClock`: the store reads `clock.monotonic_ns`
 deadlines with the timers of the clock. Nothing here sleeps, and a store that does not answer within 30 s fails.
 """
 
+from unibus.testing.contracts.batch_ids import BatchIdContract, PositionListContract
 from unibus.testing.contracts.batches import (
     BatchContract,
     EntityContract,
@@ -63,6 +64,7 @@ class StoreContract(
     DuplicateBeforeQuotaContract,
     SessionContract,
     BatchContract,
+    BatchIdContract,
     QuotaContract,
     EntityContract,
     HistoryContract,
@@ -70,6 +72,7 @@ class StoreContract(
     DeadLetterContract,
     MoveContract,
     PositionContract,
+    PositionListContract,
     FormerContract,
     SeeingContract,
     RuleContract,

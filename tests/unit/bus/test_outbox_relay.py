@@ -155,6 +155,26 @@ def test_a_store_whose_answer_is_lost_gets_no_message_twice(app: App, taking_eff
     timers.stop()
 
 
+@pytest.mark.parametrize("taking_effect", [False, True])
+def test_a_store_that_works_on_is_relayed_into_again(app: App, taking_effect: bool) -> None:
+    app.bus.close()
+    timers = ThreadTimers(SYSTEM_CLOCK, pytest.fail)
+    store = MisbehavingStore(open_store(f"sqlite:///{app.folder}/bus.db", SYSTEM_CLOCK, timers))
+    app.bus = app.open(store)
+    app.connection.execute("BEGIN")
+    app.order(1)
+    store.fail_at(1, taking_effect=taking_effect, stops=False)
+    app.connection.commit()
+    with pytest.raises(StoreFailed):
+        app.relay()
+    # Nothing asks for it again: the relay itself tries once more.
+    (message,) = app.bus.receive_batch("orders", 1, timeout=GUARD_S)
+    assert message.body == 1
+    assert app.bus.receive_batch("orders", 1, timeout=0) == []
+    app.bus.close()
+    timers.stop()
+
+
 def test_a_store_that_stopped_is_relayed_into_after_it_was_opened_again(app: App) -> None:
     app.bus.close()
     store, journal = breaking_store(app.folder / "bus.db")

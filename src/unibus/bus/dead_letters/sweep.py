@@ -217,8 +217,8 @@ class Sweep:
         try:
             results = yield self._queues.store.apply([task.command for task in tasks])
         except STOPPED:
-            # The store is full, closed or has failed. Halving would fail for each half, and after StoreFailed it is
-            # unknown whether the batch is on disk: the next run finds out, as it only sees what remains.
+            # The store is full, closed or not reachable, or the outcome is unknown. Halving could fail for each half,
+            # and after StoreFailed it is unknown whether the batch is applied: the next run only sees what remains.
             raise
         except BusError as error:
             if len(tasks) == 1:

@@ -89,6 +89,9 @@ class Expected(Protocol):
 class RelayTarget(Protocol):
     """Where outboxes are relayed to: a store that is open in this process, or a server."""
 
+    def has_stopped(self) -> bool:
+        """Whether no row can be stored any more. Asked after StoreFailed."""
+
     def position(self, name: str) -> int: ...
 
     def advance(self, name: str, before: int, to: int, row: OutboxRow | None) -> Pending[list[object]]:
@@ -101,6 +104,9 @@ class StoreRelay:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def has_stopped(self) -> bool:
+        return self._store.health().stopped
 
     def position(self, name: str) -> int:
         return self._store.position(name).wait()
@@ -178,12 +184,12 @@ class Route:
             self._report_rolled_back(ended)
             self._delete_relayed(bool(waiting) or last)
             self._answer(waiting, count)
-        except (BusClosed, StoreFailed) as error:
-            self.give_up(error)  # The store is closed. After a reopen its positions show which rows it has.
-            return math.inf
         except BusError as error:
-            # StoreBusy, a full store, a damaged file: the rows stay where they are, in their order, and are tried again
-            # later.
+            if isinstance(error, BusClosed) or (isinstance(error, StoreFailed) and self._target.has_stopped()):
+                self.give_up(error)  # After a reopen the positions of the store show which rows it has.
+                return math.inf
+            # StoreBusy, a full store, a damaged file, an unknown outcome: the rows stay where they are, in their order,
+            # and are tried again later. A row that was stored is not stored again: its position has moved.
             wait_s = self._postpone(error)
             return wait_s if not last or isinstance(error, StoreBusy) else math.inf
         self._retry_s, self._locked_since_s, self._last_warning = RETRY_S, None, ""
@@ -275,7 +281,7 @@ class Route:
         while row.id > (position := self._target.position(name)):
             try:
                 pending = self._target.advance(name, position, row.id, row)
-                if not pending.is_decided:
+                if not pending.is_accepted:
                     pending.wait()  # A refusal arrives with the answer, and the next row depends on it.
                 return pending
             except PositionMoved:

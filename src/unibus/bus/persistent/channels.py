@@ -46,7 +46,7 @@ from unibus.core.lifecycle.state.entity import (
     subscription_path,
 )
 from unibus.core.topics.pattern import EXACT, Pattern
-from unibus.errors import ChannelNotFound, ConfigInvalid, StoreFailed
+from unibus.errors import ChannelNotFound, ConfigInvalid
 from unibus.safe_log import SafeLogger
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending
@@ -138,7 +138,7 @@ class DurableChannels:
         pending = self.publish(target, message)
         if may_block:
             return pending.wait()
-        if isinstance(pending, Pending) and not pending.is_decided:
+        if isinstance(pending, Pending) and not pending.is_accepted:
             pending.on_done(partial(_log_refusal, target.name))
         return message
 
@@ -334,15 +334,15 @@ class DurableChannels:
 def _commit_later(pending: Pending[list[object]] | Pending[object] | Pending[None] | Pending[int]) -> None:
     """Let a change become durable without waiting for it. In the memory of the store it is effective already, and any
     publish that depends on it is committed after it. A store that is elsewhere is waited for: it may refuse."""
-    if pending.is_decided:
+    if pending.is_accepted:
         pending.on_done(lambda _: None)
     else:
         pending.wait()
 
 
 def _log_refusal(channel: str, pending: Pending[Message]) -> None:
-    """For a publish that no caller waits for. A store that has failed reports that itself."""
-    if pending.error is not None and not isinstance(pending.error, StoreFailed):
+    """For a publish that no caller waits for."""
+    if pending.error is not None:
         log.warning("a publish to %r that was not awaited has failed: %s", channel, pending.error)
 
 

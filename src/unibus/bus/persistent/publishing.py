@@ -102,7 +102,7 @@ class Publishing:
             if not self._has_space(target, needed):
                 return None
             pending = self._queues.store.apply(commands)
-            if not pending.is_decided:
+            if not pending.is_accepted:
                 return self._decided_later(target, messages, pending, needed)
             self._pay_stored(target, pending)
             unrouted = self._published(target, messages, pending)
@@ -162,9 +162,9 @@ class Publishing:
             # ended.
             self._pay(target, needed)
             self._promise(target.name, needed)
-        # The promise ends with a rollback, or when the messages are counted as stored. After a failed write neither
-        # runs: the store has stopped, and accepts no publish any more.
-        transaction.otherwise(lambda: self._promise(target.name, -needed))
+        # The promise ends with a rollback, when the messages are counted as stored, and with an unknown outcome: then
+        # the store counts them, if it has them.
+        transaction.otherwise(lambda: self._promise(target.name, -needed), if_unknown=True)
         transaction.when_stored(lambda: self._promise(target.name, -needed))
         transaction.when_stored(
             lambda: self._report(target, self._published(target, messages, resolved(list(results))))
@@ -269,7 +269,7 @@ class Publishing:
                 if not self._has_space(target, needed):
                     raise queue_full(target, messages)
                 pending = self._queues.store.apply(commands, durability)
-                if not pending.is_decided:
+                if not pending.is_accepted:
                     return self._decided_later(target, messages, pending, needed)
                 self._pay_stored(target, pending)
                 if self._listeners.are_wanted(target):

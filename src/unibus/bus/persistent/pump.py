@@ -26,6 +26,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from unibus.bus.error_texts import error_text, failure_text
 from unibus.bus.execution.outcomes import UNANSWERED, BusDeliveryOutcomes, failed_delivery
@@ -53,12 +54,15 @@ from unibus.core.flow.metrics import ChannelMetrics
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
 from unibus.core.lifecycle.envelope import message_of, overrides_of
-from unibus.errors import BusError, LockLost, PayloadMismatch, StoreFailed
+from unibus.errors import BusError, LockLost, PayloadMismatch, StoreFailed, StoreUnavailable
 from unibus.safe_log import SafeLogger, type_name
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import ClaimRequest
 
 log = SafeLogger("unibus")
+
+RETRY_NS: Final = 1_000_000_000
+"""The pause before the next claim after an error of a store that works on."""
 
 
 class SubscriptionPump:
@@ -170,10 +174,13 @@ class SubscriptionPump:
             self._order.end_claim([])
             self._mark_busy()
         # `end_claim` has queued what was held back for this claim: the handlers continue with the messages they have.
-        # There is no timer for a new try; the next settlement or the watch calls `pull`.
         wake_all(self.group)
         if not self.stopped:
             log.error("group %r cannot receive from %r: %s", self.group.name, self.entity, error)
+            # A store that works on is asked again: no settlement and no wake-up may follow. What a lost answer has
+            # claimed is redelivered when its locks expire.
+            if isinstance(error, (StoreFailed, StoreUnavailable)) and not self._queues.store.health().stopped:
+                self._queues.timers.after(RETRY_NS, self.pull)
         self._outcomes.on_idle(self.group)
 
     def _mark_busy(self) -> None:
@@ -220,7 +227,7 @@ class SubscriptionPump:
             if released:
                 commands = [_command(RELEASE, each) for each in released]
                 pending = self._queues.store.apply(commands)
-                if not pending.is_decided:
+                if not pending.is_accepted:
                     pending.on_done(partial(_released, self))  # The group is busy until then.
                     return
                 pending.on_done(_ignore)
@@ -415,7 +422,7 @@ class SubscriptionPump:
         error: BaseException | None = None
         try:
             pending = self._queues.settle(claimed, command)
-            if not pending.is_decided:
+            if not pending.is_accepted:
                 # Until the answer the message stays in `_held`, and the group is busy: drain() returns when the store
                 # has decided, as it does with a store that decides at once.
                 with self._lock:
@@ -497,8 +504,8 @@ def _settled(
     if isinstance(error, LockLost):
         pump._lost.setdefault(claimed.token, error)
     elif isinstance(error, StoreFailed):
-        # A store that has failed accepts nothing more. The handler is done, so there is no caller to raise to: the
-        # message stays locked on disk, and is redelivered after the next start.
+        # The outcome is unknown. The handler is done, so there is no caller to raise to: a message that was not settled
+        # is redelivered when its lock expires, or after the next start.
         log.error("%s #%d could not be settled: %s", pump.entity, claimed.sequence, error)
     elif error is not None:
         log.warning("%s #%d was not settled and is redelivered: %s", pump.entity, claimed.sequence, error)

@@ -9,6 +9,8 @@ batch. So two renewals may fail before the lock expires.
     stop ───────┘ removes it                                       ▼
                                                                on_lost, once
 
+A renewal with an unknown outcome is repeated while the lock lasts, unless the store has stopped.
+
 A lock that cannot be renewed is lost: another receiver may get the message. `on_lost` is called once for it, so that
 the work under it can be cancelled; the settlement would be rejected anyway (fencing by the lock token).
 """
@@ -22,13 +24,16 @@ from typing import Final
 from unibus.clock import Timers
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import RENEW_SESSION, Command, Renew, SessionCommand
-from unibus.errors import BusError, LockLost, SessionLockLost, StoreFailed
+from unibus.errors import BusError, LockLost, SessionLockLost, StoreFailed, StoreUnavailable
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.forked import renew
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import SessionLock, Store
 
 LOCKS_PER_BATCH: Final = 1_000
+
+LAST_TRY_NS: Final = 100_000_000
+"""A lock that expires within this time is not renewed once more after an error of the store: it counts as lost."""
 
 OnLost = Callable[[LockLost], None]
 
@@ -142,7 +147,7 @@ class Renewals:
         except BusError as error:
             self._refused(due, error)
             return
-        if pending.is_decided:
+        if pending.is_accepted:
             pending.on_done(_ignore)
             self._renewed(due, pending.value)
             return
@@ -165,16 +170,31 @@ class Renewals:
         self._arm_next(self._now_ns())
 
     def _refused(self, due: list[tuple[Lock, OnLost | None, int]], error: BusError) -> None:
-        if isinstance(error, StoreFailed):
-            # The store has stopped: no lock can be renewed, and none of these messages can be settled. Cancel the work
-            # now.
-            self._lost(due, LockLost(f"the lock could not be renewed: {error.what}", error.hint))
+        if isinstance(error, (StoreFailed, StoreUnavailable)):
+            is_over = isinstance(error, StoreFailed) and self._store.health().stopped
+            # In a store that has stopped no lock can be renewed, and none of these messages can be settled: cancel the
+            # work now. Else the locks may be renewed or not: try again while they last.
+            over = due if is_over else self._try_later(due)
+            self._lost(over, LockLost(f"the lock could not be renewed: {error.what}", error.hint))
         # Ends: each call of `_renew` has one lock, and its refusal is decided below.
         elif len(due) > 1:
             for each in due:
                 self._renew([each])
         elif id(due[0][0]) in self._held:
             self._lost(due, error if isinstance(error, LockLost) else LockLost(error.what, error.hint))
+
+    def _try_later(self, due: list[tuple[Lock, OnLost | None, int]]) -> list[tuple[Lock, OnLost | None, int]]:
+        """Renew them again after a third of the time that is left. Returns those whose locks do not last so long."""
+        now_ns = self._now_ns()
+        over = []
+        with self._lock:
+            for lock in due:
+                left_ns = lock[0].until_ns - now_ns
+                if left_ns <= LAST_TRY_NS:
+                    over.append(lock)
+                elif id(lock[0]) in self._held:
+                    self._held[id(lock[0])] = (lock[0], lock[1], left_ns)
+        return over
 
     def _renewed(self, due: list[tuple[Lock, OnLost | None, int]], ends: list[object]) -> None:
         now_ns = self._now_ns()

@@ -302,7 +302,7 @@ class Queues:
 
 def notify_settled(queues: Queues, entity: str, pending: Pending[T]) -> Pending[T]:
     """Notify blocked publishers once the settlement is decided: a place is free then, and not before."""
-    if pending.is_decided:
+    if pending.is_accepted:
         queues.renewals.settled(entity)
         return pending
     return pending.tap(lambda _: queues.renewals.settled(entity))

@@ -140,7 +140,7 @@ class DeliveredMessage:
         # the end of its block can still act on it.
         pending = self._queues.submit(command)
         self._mark_settled()
-        return pending if pending.is_decided else pending.tap(partial(_answered, [self]))
+        return pending if pending.is_accepted else pending.tap(partial(_answered, [self]))
 
     def _mark_settled(self) -> None:
         """Mark it settled. Inside a transaction the settlement takes effect with the commit: the lock is renewed until
@@ -365,7 +365,7 @@ def complete_many(queues: Queues, messages: Iterable[DeliveredMessage]) -> Pendi
     pending = queues.complete_many(commands, [message.message for message in given])
     for message in given:
         message._mark_settled()
-    return pending if pending.is_decided else pending.tap(partial(_answered, given))
+    return pending if pending.is_accepted else pending.tap(partial(_answered, given))
 
 
 def _answered(messages: list[DeliveredMessage], settlement: Pending[None]) -> None:

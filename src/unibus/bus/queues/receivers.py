@@ -80,7 +80,7 @@ def claim(queues: Queues, request: ClaimRequest) -> Pending[list[Claimed]]:
         # Not looked up before each claim: the common case is an existing entity, and a check before the claim could be
         # outdated by the time of the claim.
         pending = queues.store.claim(request)
-        if not pending.is_decided:
+        if not pending.is_accepted:
             pending = pending.recover(lambda error: _claim_missing(queues, request, error))
     except EntityNotFound as missing:
         pending = _claim_missing(queues, request, missing)

@@ -68,7 +68,7 @@ class Transaction:
         self._commands: list[Command] = []
         self._results: list[SendResult | None] = []
         self._afterwards: list[tuple[Callable[[], object], bool]] = []  # The flag: it needs the store's results.
-        self._otherwise: list[Callable[[], object]] = []
+        self._otherwise: list[tuple[Callable[[], object], bool]] = []  # The flag: also if the outcome is unknown.
         self._token: Token[Transaction | None] | None = None
 
     def add(self, command: Command, result: SendResult | None = None) -> None:
@@ -106,9 +106,9 @@ class Transaction:
         for an outbox when the relay has stored them."""
         self._afterwards.append((action, True))
 
-    def otherwise(self, action: Callable[[], object]) -> None:
-        """Call the action if the collected commands are discarded."""
-        self._otherwise.append(action)
+    def otherwise(self, action: Callable[[], object], if_unknown: bool = False) -> None:
+        """Call the action if the collected commands are discarded; with `if_unknown` also after StoreFailed."""
+        self._otherwise.append((action, if_unknown))
 
     def __len__(self) -> int:
         return len(self._commands)
@@ -150,14 +150,14 @@ class Transaction:
             self.state = "committed"
             return resolved([])
         # An embedded store checks the whole batch and raises before any change, or decides it in memory. From then on
-        # it cannot be undone: only the write can fail, and then the store stops. With another store a refusal may
+        # it cannot be undone: only the write can fail, with an unknown outcome. With another store a refusal may
         # arrive with the answer (`_outcome`).
         self.state = "committing"
         try:
             return self.store.apply(self._commands, self._durability)
-        except BaseException:
+        except BaseException as failure:
             self.state = "failed"
-            self._taken_back()
+            self._taken_back(isinstance(failure, StoreFailed))
             raise
 
     def _close(self) -> None:
@@ -166,9 +166,10 @@ class Transaction:
             _CURRENT.reset(self._token)
             self._exchange.transactions -= 1
 
-    def _taken_back(self) -> None:
-        for action in self._otherwise:
-            action()
+    def _taken_back(self, is_unknown: bool = False) -> None:
+        for action, if_unknown in self._otherwise:
+            if if_unknown or not is_unknown:
+                action()
 
     def _take_over(self, inner: "Transaction") -> None:
         # Not checked again: a savepoint asks its outer transaction for each command (`_check`).
@@ -222,8 +223,7 @@ class Transaction:
             return
         self.state = "failed"
         # A refusal that arrived with the answer: nothing was applied. After StoreFailed that is unknown.
-        if not isinstance(error, StoreFailed):
-            self._taken_back()
+        self._taken_back(isinstance(error, StoreFailed))
 
     def __enter__(self) -> "Transaction":
         self._open()

@@ -18,6 +18,7 @@ from unibus.core.lifecycle.commands import (
     Cancel,
     Command,
     Declare,
+    DeletePosition,
     Drop,
     DropRule,
     Forget,
@@ -32,8 +33,9 @@ from unibus.core.lifecycle.commands import (
 from unibus.core.lifecycle.declaring import check_declare, check_drop, check_rule, declare_entity, drop_entity, set_rule
 from unibus.core.lifecycle.moving import (
     advance,
-    check_advance,
     check_move,
+    check_position,
+    delete_position,
     forget,
     move,
     remove_by_hand,
@@ -44,12 +46,13 @@ from unibus.core.lifecycle.sessions import change_session, check_session
 from unibus.core.lifecycle.settling import cancel, check_texts, lock_of, locked_entry, renew, scheduled_entry, settle
 from unibus.core.lifecycle.state.entity import Session, StoredMessage
 from unibus.core.lifecycle.state.state import Load, StoreState
-from unibus.errors import UsageError
+from unibus.errors import BusError, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
 
 def run(state: StoreState, commands: Sequence[Command], now_ns: i64) -> list[object]:
-    """Execute all of them, or raise. One result for each: a SendResult, the end of a lock, or None.
+    """Execute all of them, or raise. One result for each: a SendResult, the end of a lock, whether a message was
+    removed, or None. An error has the index of the command that is rejected (`BusError.command_index`).
 
     `state.deciding` is True from the first change on: the caller resets it once it has taken the changes for the log.
     """
@@ -57,7 +60,11 @@ def run(state: StoreState, commands: Sequence[Command], now_ns: i64) -> list[obj
         # The most common batch: a single send needs no record of what the batch has sent before.
         only = commands[0]
         if isinstance(only, Send):
-            check_send(state, only, now_ns, None)
+            try:
+                check_send(state, only, now_ns, None)
+            except BusError as error:
+                error.command_index = 0
+                raise
             state.deciding = True
             return [send(state, only, now_ns)]
     # Nothing can come between the check and the execution: the caller holds the store's lock for both. So a command
@@ -73,7 +80,8 @@ def run(state: StoreState, commands: Sequence[Command], now_ns: i64) -> list[obj
 
 
 def check(state: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[str, Load]:
-    """Raise the error of the first command that is rejected. Returns the space granted to their sends, by entity."""
+    """Raise the error of the first command that is rejected, with its index. Returns the space granted to their sends,
+    by entity."""
     if len(commands) > BATCH_COMMANDS_MAX:
         raise UsageError(
             f"the batch has {len(commands)} commands, at most {BATCH_COMMANDS_MAX} are allowed", "use several batches"
@@ -83,46 +91,64 @@ def check(state: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[s
     settled: set[StoredMessage] = set()
     left: set[tuple[str, str]] = set()
     positions: set[str] = set()
-    for command in commands:
-        if isinstance(command, Send):
-            check_send(state, command, now_ns, before)
-        elif isinstance(command, Settle):
-            if command.sequence >= 0:
-                entry = locked_entry(state, command.entity, command.sequence, command.token, now_ns)
-            else:
+    index = 0
+    try:
+        for command in commands:
+            if isinstance(command, Send):
+                check_send(state, command, now_ns, before)
+            elif isinstance(command, Settle):
+                _check_settle(state, command, settled, left, now_ns)
+            elif isinstance(command, Renew):
                 entry = lock_of(state, command, now_ns)
-            # Found once: `settle` uses it without a second lookup.
-            command.entry = entry
-            if command.verb == DEAD_LETTER:
-                check_texts(command)
-            _once(settled, entry)
-            _not_left(left, entry.session)
-        elif isinstance(command, Renew):
-            entry = lock_of(state, command, now_ns)
-            if entry in settled:
-                raise UsageError(f"{entry.entity.name!r} #{entry.sequence} is settled and then renewed in one batch")
-            _not_left(left, entry.session)
-        elif isinstance(command, Cancel):
-            entry = scheduled_entry(state, command)
-            _once(settled, entry)
-        elif isinstance(command, SessionCommand):
-            session = check_session(state, command, now_ns)
-            _not_left(left, session)
-            if command.verb == LEAVE_SESSION:
-                left.add((session.entity.name, session.id))
-        elif isinstance(command, (Move, Remove)):
-            _check_by_hand(state, command, settled, before, now_ns)
-        elif isinstance(command, Advance):
-            check_advance(state, command, positions)
-        elif isinstance(command, Forget):
-            target_of(state, command.entity)
-        elif isinstance(command, Declare):
-            check_declare(state, command, len(commands) == 1)
-        elif isinstance(command, (SetRule, DropRule)):
-            check_rule(state, command, len(commands) == 1)
-        else:
-            check_drop(state, command, len(commands) == 1)
+                if entry in settled:
+                    where = f"{entry.entity.name!r} #{entry.sequence}"
+                    raise UsageError(f"{where} is settled and then renewed in one batch")
+                _not_left(left, entry.session)
+            elif isinstance(command, Cancel):
+                _once(settled, scheduled_entry(state, command))
+            elif isinstance(command, SessionCommand):
+                session = check_session(state, command, now_ns)
+                _not_left(left, session)
+                if command.verb == LEAVE_SESSION:
+                    left.add((session.entity.name, session.id))
+            elif isinstance(command, (Move, Remove)):
+                _check_by_hand(state, command, settled, before, now_ns)
+            else:
+                _check_rare(state, command, positions, len(commands) == 1)
+            index += 1
+    except BusError as error:
+        error.command_index = index
+        raise
     return before
+
+
+def _check_settle(
+    state: StoreState, command: Settle, settled: set[StoredMessage], left: set[tuple[str, str]], now_ns: i64
+) -> None:
+    if command.sequence >= 0:
+        entry = locked_entry(state, command.entity, command.sequence, command.token, now_ns)
+    else:
+        entry = lock_of(state, command, now_ns)
+    # Found once: `settle` uses it without a second lookup.
+    command.entry = entry
+    if command.verb == DEAD_LETTER:
+        check_texts(command)
+    _once(settled, entry)
+    _not_left(left, entry.session)
+
+
+def _check_rare(state: StoreState, command: Command, positions: set[str], is_alone: bool) -> None:
+    if isinstance(command, (Advance, DeletePosition)):
+        check_position(state, command, positions)
+    elif isinstance(command, Forget):
+        target_of(state, command.entity)
+    elif isinstance(command, Declare):
+        check_declare(state, command, is_alone)
+    elif isinstance(command, (SetRule, DropRule)):
+        check_rule(state, command, is_alone)
+    else:
+        assert isinstance(command, Drop)
+        check_drop(state, command, is_alone)
 
 
 def _check_by_hand(
@@ -166,6 +192,8 @@ def _do(state: StoreState, command: Command, now_ns: i64) -> object:
         return remove_by_hand(state, command, now_ns)
     elif isinstance(command, Advance):
         advance(state, command, now_ns)
+    elif isinstance(command, DeletePosition):
+        delete_position(state, command, now_ns)
     elif isinstance(command, Forget):
         forget(state, command, now_ns)
     elif isinstance(command, Declare):

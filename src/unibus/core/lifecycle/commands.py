@@ -223,6 +223,18 @@ class Advance:
 
 
 @final
+class DeletePosition:
+    """Delete a named position, which begins at 0 again. PositionMoved if it is not at `expected`.
+
+    For one that no writer uses any more: a writer that continues from 0 applies its batches a second time.
+    """
+
+    def __init__(self, name: str, expected: int) -> None:
+        self.name = name
+        self.expected: i64 = expected
+
+
+@final
 class Forget:
     """Exclude from replay what an entity stored up to `sequence`; with `who` only that one message."""
 
@@ -245,6 +257,7 @@ Command: TypeAlias = (
     | Move
     | Remove
     | Advance
+    | DeletePosition
     | Forget
 )
 

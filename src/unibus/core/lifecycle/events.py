@@ -73,6 +73,7 @@ _KINDS: Final[dict[type, str]] = {
     changes.Advanced: "advanced",
     changes.Pruned: "pruned",
     changes.Forgotten: "forgotten",
+    changes.Applied: "applied",
 }
 SCHEDULED: Final = "scheduled"
 KINDS: Final = (*_KINDS.values(), SCHEDULED)
@@ -91,6 +92,7 @@ _ATTRS: Final = {
     "name": "name",
     "position": "position",
     "messages": "messages",
+    "batch_id": "batch_id",
 }
 _TIMES: Final = {"visible_ns": "visible_us", "until_ns": "until_us"}
 

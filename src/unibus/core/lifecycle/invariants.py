@@ -179,6 +179,9 @@ def differences(state: StoreState, other: StoreState, now_ns: int) -> list[str]:
         found.append(f"{state.seq} changes against {other.seq}")
     found += _unlike("the names of deleted entities", state.retired, other.retired)
     found += _unlike("positions", state.positions, other.positions)
+    found += _unlike("batches", state.batches.known, other.batches.known)
+    if state.batches.evicted_ns != other.batches.evicted_ns:
+        found.append(f"batches evicted up to {state.batches.evicted_ns} against {other.batches.evicted_ns}")
     found += _unlike("entities", _entities(state), _entities(other))
     for number, entity in state.entities.items():
         twin = other.entities.get(number)

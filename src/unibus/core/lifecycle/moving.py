@@ -8,7 +8,7 @@ in the other, never in both and never in none.
 from mypy_extensions import i64
 
 from unibus.core.lifecycle.admission import check_target_quotas, target_of
-from unibus.core.lifecycle.commands import Advance, Forget, Move, Remove, SendResult
+from unibus.core.lifecycle.commands import Advance, DeletePosition, Forget, Move, Remove, SendResult
 from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import is_taken, route
 from unibus.core.lifecycle.state.apply import record
@@ -16,6 +16,7 @@ from unibus.core.lifecycle.state.changes import Advanced, Forgotten, Moved, Prun
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, StoredMessage
 from unibus.core.lifecycle.state.state import Load, StoreState
 from unibus.core.lifecycle.state.states import LOCKED, STATE_NAMES
+from unibus.core.lifecycle.state.windows import CLOCK
 from unibus.errors import MessageNotFound, PositionMoved, SessionRequired, UsageError
 
 
@@ -102,23 +103,33 @@ def remove_by_hand(state: StoreState, command: Remove, now_ns: i64) -> bool:
     return True
 
 
-def check_advance(state: StoreState, command: Advance, before: set[str]) -> None:
-    if command.name in before:
-        raise UsageError(f"position {command.name!r} advances twice in one batch")
-    before.add(command.name)
-    position = state.positions.get(command.name, 0)
+def check_position(state: StoreState, command: Advance | DeletePosition, before: set[str]) -> None:
+    name = command.name
+    if name in before:
+        raise UsageError(f"position {name!r} changes twice in one batch")
+    before.add(name)
+    position = state.positions.get(name, 0)
     # Compare and set: of two writers with the same position one is rejected, and with it its whole batch.
     if position != command.expected:
         raise PositionMoved(
-            f"position {command.name!r} is at {position}, not at {command.expected}",
+            f"position {name!r} is at {position}, not at {command.expected}",
             "read it again: everything before it is done",
+            position,
         )
-    if command.to < position:
-        raise UsageError(f"position {command.name!r} cannot go back from {position} to {command.to}")
+    if isinstance(command, Advance):
+        if command.to < position:
+            raise UsageError(f"position {name!r} cannot go back from {position} to {command.to}")
+    elif name == CLOCK:
+        raise UsageError(f"{name!r} is a position of the store itself")
 
 
 def advance(state: StoreState, command: Advance, now_ns: i64) -> None:
     record(state, Advanced(now_ns, 0, 0, command.name, command.to))
+
+
+def delete_position(state: StoreState, command: DeletePosition, now_ns: i64) -> None:
+    if command.expected:  # Else there is nothing to delete: 0 is where every position begins.
+        record(state, Advanced(now_ns, 0, 0, command.name, 0))
 
 
 def forget(state: StoreState, command: Forget, now_ns: i64) -> None:

@@ -113,5 +113,5 @@ class Service:
         return self._serving.interrupted
 
     def report(self, error: BaseException) -> None:
-        """Call this for every StoreFailed: the server itself would notice it only seconds later."""
+        """Call this for every StoreFailed: the store may have stopped, which the server notices only seconds later."""
         self._serving.report(error)

@@ -1,6 +1,6 @@
 """The broker of a server, which is unavailable while a failed store is being reopened.
 
-    open ──▶ up ── StoreFailed ──▶ down ── the store is reopened ──▶ up … ──▶ closed
+    open ──▶ up ── the store stops ──▶ down ── the store is reopened ──▶ up … ──▶ closed
                                     └─ StoreUnavailable for every call, which endpoints answer with 503
 
 After a failed write the outcome of the last calls is unknown until the store is recovered. So the bus is closed and
@@ -100,16 +100,16 @@ class Serving(Generic[BrokerT]):
             await bus.close()
 
     def report(self, error: BaseException) -> None:
-        """An operation has raised this error. After StoreFailed the store is reopened; others are ignored."""
+        """An operation has raised this error. A StoreFailed may mean that the store has stopped: its health says so."""
         if isinstance(error, StoreFailed):
             self.check()  # Not `_go_down`: a late report may be about the store before this one.
 
     def check(self) -> None:
-        """Check whether the store has failed, also if no operation has noticed it."""
+        """Check whether the store has stopped, also if no operation has noticed it, and open it again then."""
         if self._bus is None or self._broker is None:
             return
         health = self._bus.health_check()
-        if health.store is not None and not health.store.ok:
+        if health.store is not None and health.store.stopped:
             self._go_down(health.store.problem)
 
     def _go_down(self, problem: str) -> None:

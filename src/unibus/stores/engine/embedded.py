@@ -29,6 +29,7 @@ from unibus.clock import Clock, Timers
 from unibus.core.lifecycle import batch
 from unibus.core.lifecycle.admission import target_of
 from unibus.core.lifecycle.backfill import Backfill
+from unibus.core.lifecycle.batch_ids import find_batch, remember_batch
 from unibus.core.lifecycle.claiming import Claimed, limit_durations, run_due
 from unibus.core.lifecycle.commands import Command, Declare, SendResult
 from unibus.core.lifecycle.declaring import drop_idle
@@ -61,7 +62,7 @@ from unibus.stores.seam.info_of import info_of
 from unibus.stores.seam.journal import Journal, checked_level
 from unibus.stores.seam.moment import StoreCopy, copy_of
 from unibus.stores.seam.pending import Pending, resolved, running_loop
-from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth, StoreIdentity
 
 log = SafeLogger("unibus")
 T = TypeVar("T")
@@ -93,12 +94,12 @@ class EmbeddedStore:
         self._journal = journal
         self._timers, self._monotonic_ns = timers, clock.monotonic_ns
         self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
-        self._lock = threading.RLock()
-        self._in_memory = journal.durability == Durability.D0
+        self._lock, self._in_memory = threading.RLock(), journal.durability == Durability.D0
         self._state = _empty_state(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
         # Recovery. Until it returns no other thread has this object, so no lock is held. The state it makes is what the
         # log says, and the log has everything that was acknowledged.
         covered = journal.load(self._state)
+        self.identity = StoreIdentity(journal.identity, uuid4().hex)
         self._state.idle_since_ns = self.now_ns()  # Idle times from before the opening are not recorded.
         limits = snapshot_limits or SnapshotLimits()
         self._snapshot = Snapshot(journal, self._state, self.now_ns, covered, snapshot_every, limits)
@@ -138,7 +139,7 @@ class EmbeddedStore:
     # Changing
 
     def apply(
-        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = "", first_ns: int = 0
     ) -> Pending[list[object]]:
         name, sync = self._level_name, self._syncs
         if durability is not None:
@@ -147,17 +148,25 @@ class EmbeddedStore:
         with self._lock:
             try:
                 now_ns = self._begin()
-                # Before the first change: a rejected batch must leave nothing behind. After it the store can only go
-                # on, or stop.
-                if self._space is not None:
-                    self._space.admit(commands)
-                # From the first change on `state.deciding` is set: an exception stops the store, because half a batch
-                # must not be written. Before that it is an ordinary rejection.
-                results = batch.run(self._state, commands, now_ns)
-                for result in results:
-                    if isinstance(result, SendResult):
-                        result.durability = name
-                pending = self._write(results, sync)
+                known = find_batch(self._state, batch_id, first_ns, now_ns) if batch_id else None
+                if known is not None:
+                    # The group of the first copy is the one that collects now, or an earlier one. So it is written when
+                    # this call is answered, and synced if this call asks for that.
+                    pending = self._write(known, sync, joins=True)
+                else:
+                    # Before the first change: a rejected batch must leave nothing behind. After it the store can only
+                    # go on, or stop.
+                    if self._space is not None:
+                        self._space.admit(commands)
+                    # From the first change on `state.deciding` is set: an exception stops the store, because half a
+                    # batch must not be written. Before that it is an ordinary rejection.
+                    results = batch.run(self._state, commands, now_ns)
+                    for result in results:
+                        if isinstance(result, SendResult):
+                            result.durability = name
+                    if batch_id:
+                        remember_batch(self._state, batch_id, first_ns, results, now_ns)
+                    pending = self._write(results, sync)
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
                 raise
@@ -250,8 +259,9 @@ class EmbeddedStore:
                 raise
         return now_ns
 
-    def _write(self, value: T, sync: bool, absent: list[Claimed] | None = None) -> Pending[T]:
-        """Under the lock: add this call to the group that is written next, if it has changed or needs anything."""
+    def _write(self, value: T, sync: bool, absent: list[Claimed] | None = None, joins: bool = False) -> Pending[T]:
+        """Under the lock: add this call to the group that is written next, if it has changed or needs anything, or
+        `joins`."""
         state = self._state
         if state.due.next_ns() < self._armed_ns or state.idle_check_ns < self._armed_ns:
             self._arm(self.now_ns())
@@ -264,7 +274,7 @@ class EmbeddedStore:
                 self._journal.append(state.seq - len(changes) + 1, changes, False)
         # A call without changes still joins the group if it must be synced: what it has read may be in a group that is
         # not written yet.
-        elif state.seq != self._seq_before or sync or absent:
+        elif state.seq != self._seq_before or sync or absent or joins:
             pending.outcome = self._committer.add(sync, absent)
         state.deciding = False
         return pending
@@ -439,6 +449,8 @@ class EmbeddedStore:
             history_bytes=self._journal.size_bytes(),
             oldest_seq=0 if problem else self._journal.oldest_seq(),
             warning="" if self._space is None else self._space.warning(),
+            stopped=bool(problem),
+            identity=self.identity,
         )
 
     def check(self) -> list[str]:

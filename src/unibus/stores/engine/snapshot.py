@@ -22,6 +22,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from unibus.core.lifecycle.state.changes import Applied
 from unibus.core.lifecycle.state.entity import FOREVER_NS, Entity, StoredMessage
 from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState
 from unibus.core.lifecycle.state.states import GONE
@@ -69,6 +70,7 @@ class Snapshot:
         self._entries: list[StoredMessage] = []
         self._gone: list[tuple[int, int]] = []
         self._marks: list[tuple[int, int, str, int]] = []
+        self._batches: list[Applied] = []
         self._dropped: list[int] = []
         self._entities: list[Entity] = []  # When it began: the log after that may name one that is deleted by now.
         self._numbered = 0  # Entities up to this number have rows.
@@ -174,7 +176,7 @@ class Snapshot:
             entry.home_sequence = row[1]
         if part.last is not None:
             self._running = False
-            self._marks, self._dropped, self._entities = [], [], []
+            self._marks, self._batches, self._dropped, self._entities = [], [], [], []
             self.seq = part.last.seq
             self._since_ns = 0
             self._due_weight = self._next_weight()
@@ -199,6 +201,7 @@ class Snapshot:
         self._entries, state.unsaved = state.unsaved, []
         self._gone, state.gone = state.gone, []
         self._marks, state.unsaved_marks = state.unsaved_marks, []
+        self._batches, state.batches.unsaved = state.batches.unsaved, []
         self._dropped, state.dropped = state.dropped, []
         self._entities = list(state.entities.values())
         self._entries.reverse()  # `_entries_part` pops from the end.
@@ -256,6 +259,8 @@ class Snapshot:
             marks=self._marks,
             marks_over=over,
             positions=dict(state.positions),
+            batches=self._batches,
+            batches_evicted_ns=state.batches.evicted_ns,
         )
         return SnapshotSlice(last=summary)
 

@@ -86,4 +86,6 @@ def summary_of(state: StoreState) -> Summary:
         marks=marks,
         marks_over=[],
         positions=dict(state.positions),
+        batches=list(state.batches.known.values()),
+        batches_evicted_ns=state.batches.evicted_ns,
     )

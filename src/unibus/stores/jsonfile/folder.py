@@ -4,6 +4,7 @@ other."""
 import time
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from unibus.errors import StoreBusy, StoreUnavailable
 from unibus.stores.files.disk import Files
@@ -60,7 +61,8 @@ def begin(files: Files, folder: str, domain: str) -> str:
     """
     if _is_new(files, folder):
         _make_folders(files, folder)
-        write_state(files, folder, State("store", FORMAT, domain, instant_text(time.time_ns())))
+        new = State("store", FORMAT, domain, instant_text(time.time_ns()), uuid4().hex)
+        write_state(files, folder, new)
         # The name of the folder itself is in its parent: without this a power cut could lose the whole store.
         files.sync_folder(str(Path(folder).parent))
     found = read_state(files, folder).domain

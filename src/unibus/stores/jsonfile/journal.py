@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
 from unibus.core.lifecycle.state.changes import Change
@@ -75,6 +76,7 @@ class JsonFileJournal:
     ) -> None:
         self.url = f"jsonfile:///{path}"
         self.durability = Durability.D2
+        self.identity = ""
         self._folder = path if files is not None else os.path.realpath(path)
         self._name = Path(path).name
         self._domain = domain
@@ -144,6 +146,8 @@ class JsonFileJournal:
         """
         # The log first: `reached` must not count a change that a power cut could still undo.
         self._from_reserve(self._log.begin)
+        # A store of an earlier version has no identity yet.
+        folder_state.identity = self.identity = folder_state.identity or uuid4().hex
         folder_state.written = instant_text(time.time_ns())
         folder_state.reached = self._reached = self._log.last
         self._from_reserve(lambda: write_state(self._files, self._folder, folder_state))

@@ -11,6 +11,7 @@ import msgspec
 
 from unibus.core.lifecycle.invariants import sequence_problem
 from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.state.changes import Applied
 from unibus.core.lifecycle.state.entity import KIND_NAMES, Entity
 from unibus.core.lifecycle.state.indexes import restore, restore_session
 from unibus.core.lifecycle.state.state import MARK_PROCESSED, StoreState
@@ -65,6 +66,8 @@ class JsonLoading:
         self._load_sessions(state)
         self._load_marks(state)
         state.positions.update(folder_state.positions)
+        batches = [Applied(each.at_ns, 0, 0, each.batch_id, each.age_ns, each.results) for each in folder_state.batches]
+        state.batches.restore(batches, folder_state.batches_evicted_ns)
 
     def _path(self, listed: Listed) -> str:
         """The path of a file: its name, or the name before its rename if a crash came in between. Raises

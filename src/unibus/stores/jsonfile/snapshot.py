@@ -38,7 +38,7 @@ from unibus.stores.jsonfile.forms import (
 from unibus.stores.jsonfile.items import ITEM, ItemRows, ItemWindow, Listed, block_of, is_whole, line_at, write_items
 from unibus.stores.jsonfile.log import damaged
 from unibus.stores.jsonfile.names import stem_of
-from unibus.stores.jsonfile.state import Counter, State, read_state, write_state
+from unibus.stores.jsonfile.state import BatchForm, Counter, State, read_state, write_state
 from unibus.stores.seam.journal import EntityRow, SnapshotSlice, Summary
 
 PART: Final = "snapshot.part"
@@ -381,6 +381,7 @@ def merged(before: State, summary: Summary) -> State:
         "store",
         before.format,
         before.domain,
+        identity=before.identity,
         covers=summary.seq,
         overlap=summary.overlap,
         # The log is synced up to `overlap` before the snapshot is finished, so the number is true.
@@ -389,9 +390,22 @@ def merged(before: State, summary: Summary) -> State:
         retired=summary.retired,
         deleted=before.deleted | dropped,
         positions=summary.positions,
+        batches=_merged_batches(before, summary),
+        batches_evicted_ns=summary.batches_evicted_ns,
         sessions={number: found for number, found in sessions.items() if found and number not in dropped},
         marks=_merged_marks(before, summary, dropped),
     )
+
+
+def _merged_batches(before: State, summary: Summary) -> list[BatchForm]:
+    # By age: a batch that the snapshot before has too is not taken a second time.
+    last_ns = before.batches[-1].age_ns if before.batches else 0
+    new = [
+        BatchForm(each.batch_id, each.at_ns, each.age_ns, each.results)
+        for each in summary.batches
+        if each.age_ns > last_ns
+    ]
+    return [each for each in [*before.batches, *new] if each.age_ns > summary.batches_evicted_ns]
 
 
 def _merged_marks(before: State, summary: Summary, dropped: dict[int, str]) -> dict[int, dict[str, dict[str, int]]]:

@@ -41,6 +41,7 @@ class State(msgspec.Struct):
     format: int
     domain: str
     written: str = ""
+    identity: str = ""
     generation: int = 0
     covers: int = 0
     overlap: int = 0
@@ -50,11 +51,22 @@ class State(msgspec.Struct):
     retired: dict[str, int] = {}
     deleted: dict[int, str] = {}
     positions: dict[str, int] = {}
+    batches: list["BatchForm"] = []
+    batches_evicted_ns: int = 0
     sessions: dict[int, list[SessionForm]] = {}
     marks: dict[int, dict[str, dict[str, int]]] = {}
     files: list[Listed] = []
     obsolete: list[str] = []
     """Files of the snapshot before, which are to be deleted."""
+
+
+class BatchForm(msgspec.Struct):
+    """An Applied change with names."""
+
+    batch_id: str
+    at_ns: int
+    age_ns: int
+    results: list[object]
 
 
 class CursorRecord(msgspec.Struct):

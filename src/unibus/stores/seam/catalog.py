@@ -16,6 +16,7 @@ from unibus.core.lifecycle.state.entity import SUBSCRIPTION, Entity
 from unibus.core.lifecycle.state.routing import FilterWatch
 from unibus.core.lifecycle.state.rules import RuleSet
 from unibus.core.lifecycle.state.state import StoreState
+from unibus.core.lifecycle.state.windows import CLOCK
 from unibus.stores.seam.info_of import EntityInfo, info_of
 from unibus.stores.seam.pending import Pending, resolved
 
@@ -69,6 +70,9 @@ class Catalog(Protocol):
 
     def session_states(self, entity: str) -> Pending[dict[str, bytes]]:
         """Session id to state, for every session of the entity that has a state, with messages or without."""
+
+    def positions(self, prefix: str = "") -> Pending[dict[str, int]]:
+        """The named positions whose names begin with `prefix`, by name. The command DeletePosition deletes one."""
 
     def count_new(self, commands: Sequence[Send]) -> int:
         """How many of these sends are not duplicates, without waiting. A rate limit does not count duplicates."""
@@ -146,6 +150,14 @@ class EmbeddedCatalog:
                 if session.state is not None:
                     found[session.id] = session.state
             return resolved(found)
+
+    def positions(self, prefix: str = "") -> Pending[dict[str, int]]:
+        with self._lock:
+            self._begin()
+            found = self._state.positions
+            # Not that of the store itself.
+            names = sorted([name for name in found if name.startswith(prefix) and name != CLOCK])
+            return resolved({name: found[name] for name in names})
 
     def count_new(self, commands: Sequence[Send]) -> int:
         with self._lock:

@@ -114,6 +114,7 @@ class ForkedJournal:
         self.url = url
         self.durability = durability
         self.snapshots = False
+        self.identity = ""
         self.held = HeldFiles()
         self.reserve = Reserve("", 0)
         self._pid = pid

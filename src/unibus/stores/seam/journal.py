@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from unibus.core.lifecycle.events import Event
-from unibus.core.lifecycle.state.changes import Change, SavedEntry, SavedSession, Settings
+from unibus.core.lifecycle.state.changes import Applied, Change, SavedEntry, SavedSession, Settings
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import UsageError
@@ -61,13 +61,16 @@ class Summary:
     sessions: dict[int, list[SavedSession]]
     marks: list[tuple[int, int, str, int]]
     marks_over: list[tuple[int, int, int]]  # (entity, kind, instant): dedup keys older than the instant have expired.
-    positions: dict[str, int]
+    positions: dict[str, int]  # All of them: one that is missing was deleted.
+    batches: list[Applied]  # The new ones, by age.
+    batches_evicted_ns: int  # Those up to this age were evicted.
 
 
 class Journal(Protocol):
     url: str
     durability: Durability  # The best level that it offers.
     snapshots: bool  # Whether it takes snapshots.
+    identity: str  # Drawn when the store was created; from `load` on.
     reserve: Reserve  # Space to write with when the disk is full.
     held: HeldFiles  # Its open files.
 

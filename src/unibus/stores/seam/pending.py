@@ -314,6 +314,13 @@ class Pending(Generic[T_co]):
         return outcome is None or outcome.is_decided or outcome.done
 
     @property
+    def is_accepted(self) -> bool:
+        """Whether it is decided and not refused: `value` is known. A refusal of a store elsewhere may have arrived
+        already when the caller looks for the first time."""
+        outcome = self.outcome
+        return outcome is None or outcome.is_decided or (outcome.done and outcome.failure is None)
+
+    @property
     def error(self) -> BaseException | None:
         """A new object each time: raising one object in many tasks would mix their tracebacks."""
         outcome = self.outcome

@@ -72,8 +72,24 @@ class SessionLock:
 
 
 @dataclass(frozen=True)
+class StoreIdentity:
+    """Which store this is: `store` is drawn when it is created and kept in its files, `incarnation` at each opening.
+
+    A copy of the files has the same `store`. What a caller remembers about a store, such as the position of a sequence
+    or an unknown outcome, is about this `store`; what is lost when it is opened again, about this `incarnation`.
+    """
+
+    store: str
+    incarnation: str
+
+
+@dataclass(frozen=True)
 class StoreHealth:
-    """Whether the store works: `problem` for people, numbers for machines."""
+    """Whether the store works: `problem` for people, numbers for machines.
+
+    `stopped`: it accepts no call any more, until it is opened again. Without it a store that is not `ok` may work again
+    by itself, as one whose connection is lost.
+    """
 
     ok: bool
     url: str
@@ -86,6 +102,8 @@ class StoreHealth:
     oldest_seq: int = 0
     warning: str = ""
     """Why it works with restrictions: the disk is full."""
+    stopped: bool = False
+    identity: StoreIdentity | None = None
 
     def __repr__(self) -> str:
         return described(self, self._describe)
@@ -99,13 +117,17 @@ class StoreHealth:
 class Store(Protocol):
     """A call that is invalid is refused, at once or with the answer; then nothing was changed.
 
-    StoreFailed, at once or from the Pending, means that the outcome is unknown and that the store has stopped.
+    StoreFailed, at once or from the Pending, means that the outcome of this call is unknown, and no more: the next call
+    may succeed. Whether the store has stopped is in its health (`StoreHealth.stopped`).
     """
 
     url: str
     durability: Durability
     commit_placement: CommitPlacement
     """Where commits wait for the disk. A server lets the writer thread make all of them."""
+
+    @property
+    def identity(self) -> StoreIdentity: ...
 
     @property
     def history(self) -> History: ...
@@ -117,12 +139,15 @@ class Store(Protocol):
         """The time by which locks and deadlines of this store are decided: wall time, which never goes back."""
 
     def apply(
-        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = "", first_ns: int = 0
     ) -> Pending[list[object]]:
         """Apply the whole batch or nothing. One result per command, see core/lifecycle/batch.py.
 
-        A shared store keeps `batch_id` with the result, so that a call with an unknown outcome can be repeated
-        (idempotent). An embedded one ignores it: it knows what it wrote, or it has stopped.
+        A call whose answer was lost can be repeated (idempotent) under the same `batch_id`: the store remembers the id
+        with the results, as durably as the batch itself, for ten minutes and up to a bound (limits.py). The same id has
+        the same results, whatever the commands are; a refused batch is not remembered. Every copy carries the time of
+        the first attempt, `first_ns`, as `now_ns` gave it before that; 0 is now, for a batch that is sent once. A copy
+        whose first attempt is older than what the store remembers is refused with StoreFailed, and never applied.
         """
 
     def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:

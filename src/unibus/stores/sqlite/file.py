@@ -3,6 +3,7 @@
 import errno
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import apsw
 
@@ -13,6 +14,8 @@ from unibus.stores.seam.forked import OPENING
 log = SafeLogger("unibus")
 
 APPLICATION_ID: Final = 0x554E4942  # "UNIB"
+READABLE_VERSION: Final = 3
+"""The oldest schema that a reader reads as it is. Schema 4 added a table, which such a file does not have."""
 PAGE_BYTES: Final = 4096
 SCHEMA: Final = Path(__file__).parent / "schema"
 
@@ -104,6 +107,8 @@ def _migrate(connection: apsw.Connection, domain: str) -> None:
                 connection.pragma("user_version", version)
                 connection.pragma("application_id", APPLICATION_ID)
                 connection.execute("INSERT OR IGNORE INTO meta VALUES ('domain', ?)", (domain,))
+                # A file from before schema 4 gets its identity here, too.
+                connection.execute("INSERT OR IGNORE INTO meta VALUES ('identity', ?)", (uuid4().hex,))
 
 
 class SqliteTransaction:

@@ -94,6 +94,7 @@ class SqliteJournal:
     ) -> None:
         self.url = f"sqlite:///{path}"
         self.durability = Durability.D2
+        self.identity = ""
         # The real path: all names of the store lead to the same files beside it.
         self._path = path if vfs is not None else os.path.realpath(path)
         self._name = Path(path).name
@@ -152,6 +153,7 @@ class SqliteJournal:
             raise damaged(self._path, f"a row is not what was written: {error}") from error
         self._log_bytes = loading.log_bytes
         self._domain = loading.domain
+        self.identity = loading.identity
         self._last = self._reached = state.seq
         self._oldest = state.seq + 1 if oldest is None else cast(int, oldest)
         if self._owner is not None:

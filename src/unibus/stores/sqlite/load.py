@@ -28,9 +28,11 @@ from unibus.errors import StoreDamaged
 from unibus.stores.seam.log_end import OLDEST, REACHED, check_end
 from unibus.stores.sqlite.file import damaged
 from unibus.stores.sqlite.rows import (
+    BATCHES_EVICTED,
     SEQUENCE_BITS,
     SEQUENCE_MASK,
     changes_of,
+    unpack_batch,
     unpack_entry,
     unpack_session,
 )
@@ -42,6 +44,7 @@ class SqliteLoading:
     def __init__(self, connection: apsw.Connection, path: str, state: StoreState) -> None:
         self.log_bytes = 0
         self.domain = ""
+        self.identity = ""
         self.reached = 0  # A change that the log had at least (log_end.py).
         self._oldest: int | None = None  # None in a file of an earlier version.
         self._connection = connection
@@ -85,6 +88,7 @@ class SqliteLoading:
         meta = dict(cast("Iterator[tuple[str, object]]", rows))
         snapshot = cast(int, meta.get("snapshot", 0))
         self.domain = str(meta.get("domain", "local"))
+        self.identity = str(meta.get("identity", ""))
         self.log_bytes = cast(int, meta.get("log_bytes", 0))
         self._oldest = cast("int | None", meta.get(OLDEST))
         # Data of replayed messages is dropped beyond the memory budget: the log or a row has it (`indexes.put`).
@@ -95,6 +99,7 @@ class SqliteLoading:
         self._load_sessions()
         self._load_marks()
         state.positions.update(self._connection.execute("SELECT name, position FROM positions"))
+        self._load_batches(cast(int, meta.get(BATCHES_EVICTED, 0)))
         self.reached = cast(int, meta.get(REACHED, 0))
         return snapshot, cast(int, meta.get("overlap", 0))
 
@@ -147,6 +152,16 @@ class SqliteLoading:
             # A key of an entity that does not exist is left over from one that was deleted since: it has no meaning.
             elif entity is not None:
                 entity.mark(key, at_ns)
+
+    def _load_batches(self, evicted_ns: int) -> None:
+        batches = []
+        if not self._connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'batches'").get:
+            return  # A reader of a file with the schema before.
+        for age_ns, crc, saved in self._connection.execute("SELECT age_ns, crc, saved FROM batches ORDER BY age_ns"):
+            if zlib.crc32(saved) != crc:
+                raise damaged(self._path, f"the row of the batch of age {age_ns}")
+            batches.append(unpack_batch(saved))
+        self._state.batches.restore(batches, evicted_ns)
 
     def _replay(self, snapshot: int, overlap: int) -> None:
         """Replay the log after the snapshot. Up to `overlap` its changes may be older than the rows of the snapshot."""

@@ -30,6 +30,7 @@ from unibus.stores.seam.store_view import Flow
 from unibus.stores.sqlite.bodies import GROUP, SqliteBodies
 from unibus.stores.sqlite.file import (
     APPLICATION_ID,
+    READABLE_VERSION,
     close_after_error,
     damaged,
     newest_version,
@@ -88,7 +89,7 @@ def _check_version(connection: apsw.Connection, path: str) -> None:
         )
     if not tables and not version:
         raise StoreUnavailable(f"{path} is empty: it has never been a store, or lost everything", "name another file")
-    if version < newest_version():
+    if version < READABLE_VERSION:
         raise StoreVersion(
             f"{path} has schema {version}, this version of unibus reads {newest_version()}",
             "open it once as a bus of this version, which brings it up to date",

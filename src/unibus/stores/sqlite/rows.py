@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import apsw
 import msgspec
 
-from unibus.core.lifecycle.state.changes import Change, SavedEntry, SavedSession
+from unibus.core.lifecycle.state.changes import Applied, Change, SavedEntry, SavedSession
 from unibus.errors import StoreVersion
 from unibus.stores.seam.journal import EntityRow, SnapshotSlice, Summary
 from unibus.stores.seam.log_end import OLDEST
@@ -22,9 +22,12 @@ _ROWS_PER_STATEMENT: Final = 250
 _CRC_QUICK_BYTES: Final = 200_000
 _CRC_STEP_BYTES: Final = 5_000
 
+BATCHES_EVICTED: Final = "batches_evicted_ns"
+
 pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(list[Change]).decode
 unpack_entry: Final = msgspec.msgpack.Decoder(SavedEntry).decode
+unpack_batch: Final = msgspec.msgpack.Decoder(Applied).decode
 unpack_session: Final = msgspec.msgpack.Decoder(SavedSession).decode
 
 
@@ -85,9 +88,21 @@ def save_summary(connection: apsw.Connection, summary: Summary, log_bytes: int, 
     insert(connection, "marks", [value for mark in summary.marks for value in mark], 4)
     for number, kind, over_ns in summary.marks_over:
         connection.execute("DELETE FROM marks WHERE entity = ? AND kind = ? AND at_ns < ?", (number, kind, over_ns))
+    connection.execute("DELETE FROM positions")
     insert(connection, "positions", [value for pair in summary.positions.items() for value in pair], 2)
+    _save_batches(connection, summary)
     meta = ("snapshot", summary.seq, "overlap", summary.overlap, "log_bytes", log_bytes, OLDEST, oldest)
     insert(connection, "meta", meta, 2)
+
+
+def _save_batches(connection: apsw.Connection, summary: Summary) -> None:
+    rows: list[Bound] = []
+    for batch in summary.batches:
+        packed = pack(batch)
+        rows += (batch.age_ns, zlib.crc32(packed), packed)
+    insert(connection, "batches", rows, 3)
+    connection.execute("DELETE FROM batches WHERE age_ns <= ?", (summary.batches_evicted_ns,))
+    insert(connection, "meta", (BATCHES_EVICTED, summary.batches_evicted_ns), 2)
 
 
 def _save_entities(connection: apsw.Connection, summary: Summary) -> None:

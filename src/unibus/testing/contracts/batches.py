@@ -310,12 +310,12 @@ class HistoryContract(Contract):
         seq = 0
         for number in range(10):
             rig.send("q", number)
-            part = rig.events(seq)
+            part = rig.all_events(seq)
             seq = part[-1].seq
             parts += part
             rows, safe = rig.store.history.events_after(seq, 10)
             assert (rows, safe >= seq) == ([], True)
-        assert parts == rig.events()
+        assert parts == rig.all_events()
 
     def test_a_cursor_is_kept_by_name(self, rig: Rig) -> None:
         assert rig.store.history.cursor("reader") == 0

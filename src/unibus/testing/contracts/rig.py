@@ -151,6 +151,10 @@ class Rig(RigEntities):
     # The whole store
 
     def events(self, after: int = 0) -> list[Event]:
+        """The events of history without `applied`: a store that sends batches again gives each of them an id."""
+        return [event for event in self.all_events(after) if event.kind != "applied"]
+
+    def all_events(self, after: int = 0) -> list[Event]:
         """The events of history, read page by page as a reader does."""
         found: list[Event] = []
         while True:

@@ -108,7 +108,7 @@ OF_QUERY_MESSAGES = {*MESSAGES_RIGHTS}
 HISTORY_RIGHTS: dict[str, str] = dict.fromkeys(
     (
         *("query_store", "trace_message", "replay_messages", "count_replay", "send_replay", "export_store"),
-        *("read_position", "import_lines", "relay_batch"),
+        *("read_position", "list_positions", "delete_position", "import_lines", "relay_batch"),
     ),
     "Manage",
 )

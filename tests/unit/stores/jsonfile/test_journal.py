@@ -241,7 +241,7 @@ def test_two_entities_of_one_name_have_a_file_each(folder: Path) -> None:
     entities = [EntityRow(1, "q", QUEUE, {}, 1), EntityRow(2, "Q", QUEUE, {}, 1)]
     part = SnapshotSlice([(1, 1, saved, b"old "), (2, 1, saved, b"new ")], [], entities)
     journal.append(3, [], True, part)
-    journal.append(3, [], True, SnapshotSlice(last=Summary(2, 2, entities, [], {}, {}, [], [], {})))
+    journal.append(3, [], True, SnapshotSlice(last=Summary(2, 2, entities, [], {}, {}, [], [], {}, [], 0)))
     journal.close()
     assert {name for name in names(folder) if name.startswith("messages/")} == {
         "messages/queue_q.json",

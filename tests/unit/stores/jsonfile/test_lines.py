@@ -30,6 +30,7 @@ VALUES: dict[Any, Any] = {
     MessageRef: MessageRef("id-1", 3, "session", "correlation", "trace"),
     str | None: "some",
     bytes | None: b"\x80",
+    list[object]: [None, True, AT_NS, ["orders", 7, "id-1", False, True, False, "D2"]],
 }
 
 
@@ -78,7 +79,7 @@ def test_the_names_of_operations_do_not_change() -> None:
     assert " ".join(op_of(kind) for kind in CHANGES).startswith(
         "sent passed copied delivered renewed returned deferred activated completed cancelled expired dead_lettered"
         " routed duplicated session_taken session_left session_stated processed declared dropped purged moved advanced"
-        " pruned forgotten"
+        " pruned forgotten applied"
     )
 
 

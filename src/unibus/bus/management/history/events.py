@@ -22,7 +22,7 @@ FIELDS: Final = tuple(name for name in Event.__struct_fields__ if name != "attrs
 """The fields that a filter may use, besides ATTRIBUTES."""
 ATTRIBUTES: Final = (
     *("priority", "copies", "source", "source_sequence", "new_sequence", "dedup_key", "key"),
-    *("target", "action", "name", "position", "messages"),
+    *("target", "action", "name", "position", "messages", "batch_id"),
 )
 """The attributes that an event may have."""
 

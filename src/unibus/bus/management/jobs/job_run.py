@@ -40,7 +40,7 @@ class BrokerHolder(Protocol):
         """Set when the server stops, and when the store has failed: waiting receives have to end."""
 
     def report(self, error: BaseException) -> None:
-        """Report an error of an operation. After StoreFailed the store is reopened."""
+        """Report an error of an operation. A store that has stopped is reopened."""
 
 
 class Ending(NamedTuple):

@@ -39,6 +39,19 @@ class PositionRecord(msgspec.Struct, frozen=True):
     position: int
 
 
+class PositionsRecord(msgspec.Struct, frozen=True):
+    """Named positions, by name."""
+
+    positions: dict[str, int]
+
+
+class PositionDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PositionMoved, and nothing is deleted, if the position is not at `expected`."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    expected: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
 class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One piece; see the module. `lines` are lines of an export, unchanged."""
 

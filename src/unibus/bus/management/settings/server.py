@@ -17,7 +17,8 @@ NAME: Final = "unibus"
 class ServerStatus(msgspec.Struct, frozen=True):
     """Rates are None if there is no earlier reading to compare with: `server/live` has them from its second event on.
 
-    `reasons` says why `health` is not `healthy`.
+    `reasons` says why `health` is not `healthy`. `store_id` is that of the store since it was created, `incarnation`
+    since it was opened: both are empty while it is being opened again.
     """
 
     name: str
@@ -41,6 +42,8 @@ class ServerStatus(msgspec.Struct, frozen=True):
     dead: int | None = None
     messages: int = 0
     history_bytes: int = 0
+    store_id: str = ""
+    incarnation: str = ""
     last_error: int = 0
     """The number of the last warning or error in the log. If it has changed, there are new ones to read."""
 

@@ -22,6 +22,7 @@ from mypy_extensions import i64
 from unibus.core.lifecycle.state.changes import (
     Activated,
     Advanced,
+    Applied,
     Cancelled,
     Change,
     Completed,
@@ -63,7 +64,7 @@ from unibus.core.lifecycle.state.indexes import (
 from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState, owner_name
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
 from unibus.core.lifecycle.state.weight import CHANGE_WEIGHT, weight_of, weight_of_ids, weight_of_texts
-from unibus.core.lifecycle.state.windows import CLOCK, cut_windows
+from unibus.core.lifecycle.state.windows import set_position
 from unibus.errors import DAMAGED_HINT, StoreDamaged
 
 _ENDS: Final = {
@@ -149,7 +150,7 @@ def replay(state: StoreState, change: Change) -> None:
     if state.replayed_ns == 0:
         state.replayed_ns = change.at_ns
     # Not strict: the snapshot may be from after the deletion of this entity, while its messages are still in the log.
-    if state.strict or change.entity in state.entities or isinstance(change, (Declared, Advanced)):
+    if state.strict or change.entity in state.entities or isinstance(change, (Declared, Advanced, Applied)):
         _apply(state, change)
     elif isinstance(change, Passed):
         # The entity was deleted, but the copies that follow may be in other entities: they need the data.
@@ -194,9 +195,9 @@ def _apply_rare(state: StoreState, change: Change) -> None:
     elif isinstance(change, (SessionTaken, SessionLeft, SessionStated)):
         _apply_session_change(state, change)
     elif isinstance(change, Advanced):
-        state.positions[change.name] = change.position
-        if change.name == CLOCK:
-            cut_windows(state, change.at_ns)
+        set_position(state, change.name, change.position, change.at_ns)
+    elif isinstance(change, Applied):
+        state.batches.add(change, state.saves)
     else:
         assert isinstance(change, (Duplicated, Pruned, Forgotten))  # For history only: they do not change the state.
 

@@ -305,6 +305,20 @@ class Forgotten(msgspec.Struct, array_like=True, gc=False, tag=25):
     who: MessageRef
 
 
+class Applied(msgspec.Struct, array_like=True, gc=False, tag=26):
+    """A batch with an id was applied, in the same group: its results, to answer a copy of it. No entity: both are 0.
+
+    `age_ns` is at least the store time of the batch's first attempt, and higher than that of every batch before.
+    """
+
+    at_ns: int
+    entity: int
+    sequence: int
+    batch_id: str
+    age_ns: int
+    results: list[object]
+
+
 Change: TypeAlias = (
     Sent
     | Passed
@@ -331,6 +345,7 @@ Change: TypeAlias = (
     | Advanced
     | Pruned
     | Forgotten
+    | Applied
 )
 
 

@@ -12,6 +12,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from unibus.core.filters.expressions import Draw
+from unibus.core.lifecycle.state.applied_batches import AppliedBatches
 from unibus.core.lifecycle.state.changes import Change
 from unibus.core.lifecycle.state.deadlines import NEVER, Deadlines
 from unibus.core.lifecycle.state.entity import (
@@ -65,6 +66,7 @@ class StoreState:
         self.known: dict[int, str] = {}  # The names of all entities by number, including deleted ones: for history.
         self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they assigned.
         self.positions: dict[str, int] = {}  # The named positions: the progress of writers into the store.
+        self.batches = AppliedBatches()  # The ids of batches, with their results.
         self.routers: dict[int, Router] = {}  # By topic, built when needed.
         self.filter_watch: FilterWatch | None = None
         self.new_id: Draw | None = None

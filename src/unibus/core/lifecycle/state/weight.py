@@ -8,6 +8,7 @@ beyond its limit. Ids, keys and reasons are mostly a few characters, but have no
 from typing import Final
 
 from unibus.core.lifecycle.state.changes import (
+    Applied,
     Change,
     Completed,
     Copied,
@@ -57,4 +58,6 @@ def weight_of_texts(change: Change) -> int:
         return len(change.reason) + len(change.signature) + len(change.consumer)
     if isinstance(change, (Delivered, Completed, SessionTaken)):
         return len(change.consumer)
+    if isinstance(change, Applied):
+        return len(change.batch_id) + weight_of(change.results)
     return len(change.key) if isinstance(change, Processed) else 0

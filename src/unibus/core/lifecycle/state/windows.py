@@ -27,6 +27,16 @@ def has_window_from_later(state: StoreState, now_ns: i64) -> bool:
     )
 
 
+def set_position(state: StoreState, name: str, position: int, at_ns: i64) -> None:
+    """Apply a change of a named position. 0 is where every position begins: it deletes the name."""
+    if position:
+        state.positions[name] = position
+    else:
+        state.positions.pop(name, None)
+    if name == CLOCK:
+        cut_windows(state, at_ns)
+
+
 def cut_windows(state: StoreState, now_ns: i64) -> None:
     for entity in state.entities.values():
         _cut(state, entity.number, MARK_SENT, entity.marks, now_ns)

@@ -32,6 +32,7 @@ async def status(service: Service, request: Request) -> Response:
 async def _status(service: Service, watch: EntityWatch | None) -> ServerStatus:
     health, stalled = await _health(service)
     control, store = service.control, health.store
+    identity = None if store is None else store.identity
     totals = Totals() if watch is None else watch.totals
     connections, in_flight = control.connections()
     kind, python = build()
@@ -59,6 +60,8 @@ async def _status(service: Service, watch: EntityWatch | None) -> ServerStatus:
         dead=None if watch is None else totals.dead,
         messages=0 if store is None else store.messages,
         history_bytes=0 if store is None else store.history_bytes,
+        store_id="" if identity is None else identity.store,
+        incarnation="" if identity is None else identity.incarnation,
         last_error=control.recent_log.errors[-1].number if control.recent_log.errors else 0,
     )
 

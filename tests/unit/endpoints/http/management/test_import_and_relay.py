@@ -212,6 +212,18 @@ async def test_a_piece_that_was_stored_is_not_stored_again(api: Api) -> None:
     assert await api.counts("q") == (2, 0, 0, 0, 0)
 
 
+async def test_positions_are_listed_and_deleted(api: Api) -> None:
+    await api.post(f"import?name={NAME}", {"phase": "messages", "before": 0, "lines": [LINE, LINE]})
+    assert await api.get("positions") == await api.get("positions?prefix=import") == {"positions": {NAME: 2}}
+    assert await api.get("positions?prefix=outbox") == {"positions": {}}
+    moved = await api.error("POST", "position/delete", {"name": NAME, "expected": 1})
+    assert same_error(moved, PositionMoved, 412)
+    assert (await api.error("POST", "position/delete", {"name": NAME}))[0] == 400
+    assert (await api.error("POST", "position/delete", {"name": "$clock", "expected": 0}))[0] == 400
+    assert await api.post("position/delete", {"name": NAME, "expected": 2}) == {"position": 0}
+    assert await api.get("positions") == {"positions": {}}
+
+
 @pytest.mark.parametrize(
     "piece",
     [

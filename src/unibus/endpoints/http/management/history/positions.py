@@ -1,5 +1,7 @@
 """GET position, POST import, POST relay: imports and outbox relays of other processes, each step exactly once.
 
+GET positions and POST position/delete are for operators: positions of files and streams that do not exist any more.
+
 A client sends the position that it continues from; the store commits the step together with the new position.
 """
 
@@ -9,18 +11,39 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management.messages.imports import ImportRequest, PositionRecord, checked_position, import_piece
+from unibus.bus.management.messages.imports import (
+    ImportRequest,
+    PositionDeletion,
+    PositionRecord,
+    PositionsRecord,
+    checked_position,
+    import_piece,
+)
 from unibus.bus.management.messages.relays import RelayRequest, relay_answer, relay_row
+from unibus.core.lifecycle.commands import DeletePosition
 from unibus.endpoints.http.management.forms import body_as, required
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service
 
 _importing: Final = msgspec.json.Decoder(ImportRequest).decode
+_deleting: Final = msgspec.json.Decoder(PositionDeletion).decode
 _relaying: Final = msgspec.json.Decoder(RelayRequest).decode
 
 
 async def read_position(service: Service, request: Request) -> Response:
     return json_response(PositionRecord(await service.broker.store.position(required(request, "name"))))
+
+
+async def list_positions(service: Service, request: Request) -> Response:
+    return json_response(PositionsRecord(await service.broker.store.catalog.positions(request.query.get("prefix", ""))))
+
+
+async def delete_position(service: Service, request: Request) -> Response:
+    """412 if the position is not where the client believes: a writer uses it."""
+    given = await body_as(request, _deleting)
+    request.detail = given.name
+    await service.broker.store.apply([DeletePosition(given.name, given.expected)])
+    return json_response(PositionRecord(0))
 
 
 async def import_lines(service: Service, request: Request) -> Response:

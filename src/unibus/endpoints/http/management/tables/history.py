@@ -3,7 +3,13 @@
 from typing import Final
 
 from unibus.bus.management.history.queries import QueryAnswer, QueryRequest
-from unibus.bus.management.messages.imports import ImportAnswer, ImportRequest, PositionRecord
+from unibus.bus.management.messages.imports import (
+    ImportAnswer,
+    ImportRequest,
+    PositionDeletion,
+    PositionRecord,
+    PositionsRecord,
+)
 from unibus.bus.management.messages.peeking import PAGE_MAX
 from unibus.bus.management.messages.relays import RelayAnswer, RelayRequest
 from unibus.bus.management.messages.replaying import ReplayCount, ReplayedPage, ReplaySendRequest, ReplaySent
@@ -19,7 +25,13 @@ from unibus.endpoints.http.management.forms import (
     whole,
 )
 from unibus.endpoints.http.management.history.export import LINES, NAMES_MAX, export_store
-from unibus.endpoints.http.management.history.positions import import_lines, read_position, relay_batch
+from unibus.endpoints.http.management.history.positions import (
+    delete_position,
+    import_lines,
+    list_positions,
+    read_position,
+    relay_batch,
+)
 from unibus.endpoints.http.management.history.query import run_query
 from unibus.endpoints.http.management.history.replay import replay_count, replay_page, replay_send
 from unibus.endpoints.http.management.history.trace import trace_message
@@ -108,6 +120,19 @@ HISTORY: Final[tuple[Operation, ...]] = (
         "The position of an import or an outbox",
         answer_of(PositionRecord),
         parameters=(_POSITION,),
+    ),
+    _SECTION.get(
+        *("list_positions", "positions", list_positions),
+        "The positions of imports, outboxes and sinks",
+        answer_of(PositionsRecord),
+        parameters=(parameter("prefix", "Only names that begin with this text.", {"type": "string"}),),
+    ),
+    _SECTION.post(
+        *("delete_position", "position/delete", delete_position),
+        "Delete a position that no writer uses any more",
+        answer_of(PositionRecord),
+        statuses=(200, 412),
+        request_schema=body_of(PositionDeletion),
     ),
     _SECTION.post(
         *("import_lines", "import", import_lines),
