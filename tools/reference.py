@@ -10,6 +10,8 @@ from typing import Any
 from griffe import Attribute, Class, Expr, ExprName, Extension, Function, GriffeLoader
 
 HIDDEN = {
+    "unibus.core.envelope.message.Message": ("properties", "take", "release"),
+    "unibus.integrations.bus_lifespan.BusLifespan": ("control", "interrupted"),
     "unibus.bus.pubsub.subscription.Subscription": ("consumer", "pattern"),
     "unibus.bus.queues.transactions.Transaction": (
         "add", "add_many", "afterwards", "when_stored", "otherwise", "owner", "parent", "state", "store",

@@ -4,6 +4,7 @@ Zensical is not needed here. What it builds is checked where it is built: `make 
 and refuses a page that would load something from another host.
 """
 
+import ast
 import importlib
 import re
 import tomllib
@@ -147,6 +148,23 @@ def test_the_reference_has_each_public_name_exactly_once(module: str) -> None:
     names = public.__all__
     assert names
     assert [name for name in names if counts[id(getattr(public, name))] != 1] == []
+
+
+def hidden() -> dict[str, tuple[str, ...]]:
+    """`HIDDEN` of tools/reference.py, which cannot be imported here: griffe is only installed for `make docs`."""
+    tree = ast.parse((ROOT / "tools" / "reference.py").read_text("utf-8"))
+    assigned = [each for each in tree.body if isinstance(each, ast.Assign)]
+    (given,) = [each.value for each in assigned if ast.unparse(each.targets[0]) == "HIDDEN"]
+    return dict(ast.literal_eval(given))
+
+
+@pytest.mark.parametrize("path", hidden())
+def test_what_the_reference_hides_exists(path: str) -> None:
+    module, _, name = path.rpartition(".")
+    tree = ast.parse((ROOT / "src" / f"{module.replace('.', '/')}.py").read_text("utf-8"))
+    (source,) = [ast.unparse(each) for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name]
+    missing = [name for name in hidden()[path] if not re.search(rf"(self\.{name}\b|def {name}\()", source)]
+    assert missing == []
 
 
 def test_the_reference_names_only_what_exists() -> None:

@@ -21,6 +21,12 @@ CHAINED_MAX: Final = 20
 FRAMES_MAX: Final = 2_000
 """Frames of one traceback that are looked at: more than the recursion limit allows for one raise."""
 
+TRACE_CHARS_MAX: Final = 500_000
+"""A traceback that is shown whole: more than FRAMES_MAX frames have."""
+
+NOTES_MAX: Final = 100
+"""Notes of one exception that are shown."""
+
 _OURS: Final = "unibus.bus."
 
 _SHOWN_FRAMES_MAX: Final = 50
@@ -31,7 +37,8 @@ def error_text(error: BaseException | None) -> str:
     if error is None:
         return ""
     try:
-        return str(error)[:TEXT_CHARS_MAX]
+        # By str itself: `__str__` may return an object of a subclass, which has its own slices and formats.
+        return str.__getitem__(str(error), slice(TEXT_CHARS_MAX))
     except BaseException as broken:
         # An exception whose __str__ raises must not cost us the message. SystemExit, too: it comes from __str__.
         return f"(no text: {type_name(broken)})"
@@ -71,13 +78,16 @@ def user_trace(trace: TracebackType | None) -> TracebackType | None:
     kept: TracebackType | None = None
     for each in reversed(found):
         # New objects, from the innermost outwards: the user's traceback must not be changed.
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+        line: int | None = each.tb_lineno  # None for code without line numbers.
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, line or 0)
     return kept
 
 
 def _module(trace: TracebackType) -> str:
     # Not the path of its file: compiled modules have the paths of the machine that built them.
-    return str(trace.tb_frame.f_globals.get("__name__"))
+    # By dict itself, and only if it is text: code that is run by exec() has the globals that it was given.
+    name: object = dict.get(trace.tb_frame.f_globals, "__name__")
+    return name if type(name) is str else ""
 
 
 def failure_text(error: BaseException) -> str:
@@ -115,7 +125,9 @@ def trace_text(error: BaseException, trace: TracebackType | None) -> str:
     try:
         # Measured before it is formatted: to format a long chain takes time in proportion to all its frames.
         if _is_short(error, trace):
-            return printable("".join(traceback.format_exception(type(error), error, trace))).rstrip("\n")
+            text = "".join(traceback.format_exception(type(error), error, trace))
+            if len(text) < TRACE_CHARS_MAX:  # More only with very long lines of source.
+                return printable(text).rstrip("\n")
     except BaseException as broken:  # Raised by a method of the exception.
         why = type_name(broken)
     return printable(_short_trace(error, trace, why))
@@ -125,9 +137,20 @@ def _is_short(error: BaseException, trace: TracebackType | None) -> bool:
     chain = related(error)
     traces = [trace, *[traceback_of(each) for each in chain[1:]]]
     return len(chain) < CHAINED_MAX and all(
-        len(error_text(each)) < TEXT_CHARS_MAX and _is_short_trace(shown)
+        len(error_text(each)) < TEXT_CHARS_MAX and _has_short_notes(each) and _is_short_trace(shown)
         for each, shown in zip(chain, traces, strict=True)
     )
+
+
+def _has_short_notes(error: BaseException) -> bool:
+    """Whether its notes are what `add_note` makes, and not too long. Notes of its class may be anything."""
+    classes = type.__dict__["__mro__"].__get__(type(error))
+    if any("__notes__" in type.__dict__["__dict__"].__get__(each) for each in classes):
+        return False
+    notes = BaseException.__dict__["__dict__"].__get__(error).get("__notes__", [])
+    if type(notes) is not list or len(notes) > NOTES_MAX:
+        return False
+    return all(type(each) is str for each in notes) and sum(map(len, notes)) < TEXT_CHARS_MAX
 
 
 def _is_short_trace(trace: TracebackType | None) -> bool:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
         QuotaContract,
         WatchContract,
     )
-    from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
+    from unibus.testing.contracts.delivery import (
+        DeferContract,
+        HandlerClaimContract,
+        LockContract,
+        OrderContract,
+        ProcessedContract,
+    )
     from unibus.testing.contracts.entity_settings import IdleContract, MomentContract, StatusContract
     from unibus.testing.contracts.forwards import (
         DuplicateBeforeQuotaContract,
@@ -71,6 +77,7 @@ __all__ = [
     "ForwardLimitContract",
     "ForwardedDeadLetterContract",
     "ForwardedDuplicateContract",
+    "HandlerClaimContract",
     "HistoryContract",
     "IdleContract",
     "ListedSessionContract",
@@ -112,6 +119,7 @@ _HOMES = {
     "BatchIdContract": "contracts.batch_ids",
     "DedupContract": "contracts.timing",
     "DeferContract": "contracts.delivery",
+    "HandlerClaimContract": "contracts.delivery",
     "EntityContract": "contracts.batches",
     "ExpiryContract": "contracts.timing",
     "Fault": "power",

@@ -17,7 +17,13 @@ from unibus.testing.contracts.batches import (
     QuotaContract,
     WatchContract,
 )
-from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
+from unibus.testing.contracts.delivery import (
+    DeferContract,
+    HandlerClaimContract,
+    LockContract,
+    OrderContract,
+    ProcessedContract,
+)
 from unibus.testing.contracts.entity_settings import IdleContract, MomentContract, StatusContract
 from unibus.testing.contracts.forwards import (
     DuplicateBeforeQuotaContract,
@@ -52,6 +58,7 @@ class StoreContract(
     OrderContract,
     LockContract,
     DeferContract,
+    HandlerClaimContract,
     ProcessedContract,
     ExpiryContract,
     ScheduleContract,

@@ -162,6 +162,17 @@ def test_kinds_differ_by_what_caused_them_and_by_what_is_in_a_group(caplog: pyte
     assert len(tracebacks(caplog)) == 4
 
 
+def test_a_class_that_is_defined_at_each_failure_is_of_one_kind(caplog: pytest.LogCaptureFixture) -> None:
+    log = FailureLog(lambda: 0)
+    for number in range(5):
+
+        class Local(Exception):
+            pass
+
+        log.retried(FailedDelivery("h", "g", "c", str(number), 1, 2, Local()), 0)
+    assert len(tracebacks(caplog)) == 1
+
+
 def test_a_minute_later_the_traceback_is_shown_again_but_not_for_a_retry(caplog: pytest.LogCaptureFixture) -> None:
     time = HandClock()
     log = FailureLog(lambda: time.monotonic)

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -75,6 +76,60 @@ class HostileClass(Exception):
         raise RuntimeError("no class")
 
 
+class HostileString(str):
+    def __getitem__(self, key: object) -> str:
+        raise RuntimeError("no part")
+
+    def __format__(self, form: str) -> str:
+        raise RuntimeError("no format")
+
+    __len__ = split = __getitem__  # type: ignore[assignment]
+
+
+class HostileTextType(Exception):
+    def __str__(self) -> str:
+        return HostileString("text")
+
+
+class EndlessNotes(Exception):
+    class _Endless(Sequence[str]):
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, at: object) -> str:  # type: ignore[override]
+            return "one more"
+
+    __notes__ = _Endless()  # type: ignore[assignment]
+
+
+def noted(*notes: object) -> Exception:
+    error = ValueError("noted")
+    error.__notes__ = list(notes)  # type: ignore[arg-type]
+    return error
+
+
+def from_odd_globals() -> Exception:
+    """An exception with a frame whose module has no name that is text."""
+
+    class Odd(dict[str, object]):
+        get = None  # type: ignore[assignment]
+
+    names = Odd(__name__=HostileText())
+    exec("def fail():\n    raise ValueError('odd')", names)
+    with pytest.raises(ValueError, match="odd") as raised:
+        names["fail"]()  # type: ignore[operator]
+    return raised.value
+
+
+def without_lines() -> Exception:
+    def fail() -> None:
+        raise ValueError("without lines")
+
+    with pytest.raises(ValueError, match="without") as raised:
+        FunctionType(fail.__code__.replace(co_linetable=b""), {})()
+    return raised.value
+
+
 def chained() -> Exception:
     error = first = ValueError("0")
     for number in range(3_000):
@@ -91,6 +146,11 @@ HOSTILE = {
     "chain": chained,
     "group": lambda: ExceptionGroup("g", [HostileText(), HostileName()]),
     "long": lambda: ValueError("x" * 1_000_000),
+    "text type": HostileTextType,
+    "endless notes": EndlessNotes,
+    "notes that are none": lambda: noted(7, HostileText()),
+    "odd globals": from_odd_globals,
+    "no lines": without_lines,
 }
 PLACES = ["memory", "sqlite", "jsonfile"]
 
@@ -239,6 +299,10 @@ def test_the_work_for_a_long_chain_and_a_long_text_is_bounded() -> None:
     assert len(trace_text(error, None)) < 1_000
     assert len(described(ValueError("x" * 1_000_000))) < TEXT_CHARS_MAX + 100
     assert len(trace_text(ValueError("x" * 1_000_000), None)) < TEXT_CHARS_MAX + 100
+    for long in (noted("x" * 1_000_000), noted(*"x" * 1_000_000), noted("\n" * 1_000_000), EndlessNotes("e")):
+        assert len(trace_text(long, None)) < 1_000
+    assert "a note" in trace_text(noted("a note"), None)
+    assert len(trace_text(SyntaxError("bad", ("file", 1, 1, "x" * 1_000_000)), None)) < 1_000
     looped = ValueError("loop")
     looped.__cause__ = KeyError("k")
     looped.__cause__.__cause__ = looped

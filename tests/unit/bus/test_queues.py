@@ -270,6 +270,8 @@ def test_peek_shows_every_state_and_changes_none(rig: Rig) -> None:
     before = rig.counts("q")
     assert [message.body for message in rig.peek("q", 10)] == ["a", "b", "c", "later"]
     assert [message.sequence for message in rig.peek("q", 2, from_sequence=2)] == [2, 3]
+    assert [message.locked_until for message in rig.peek("q", 10)] == [locked.locked_until, None, None, None]
+    assert f"locked until {locked.locked_until:%Y-%m-%d %H:%M:%S} UTC" in repr(rig.peek("q"))
     assert rig.counts("q") == before == (1, 1, 1, 1, 0)
     rig.do(locked.complete)
     with pytest.raises(UsageError):

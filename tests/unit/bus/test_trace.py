@@ -48,7 +48,9 @@ def test_a_message_of_a_queue_from_its_sending_to_its_end(bus: SyncMessageBus) -
     sent = bus.send("q", "x")
     assert shapes(bus.trace_message(sent.id)) == [("q", "waiting")]
     message = take(bus, "q")
-    assert shapes(bus.trace_message(sent.id)) == [("q", "in flight")]
+    trace = bus.trace_message(sent.id)
+    assert shapes(trace) == [("q", "in flight")]
+    assert trace.copies()[0].reason.endswith(f"; its lock ends at {message.locked_until:%Y-%m-%d %H:%M:%S} UTC")
     message.abandon()
     trace = bus.trace_message(sent.id)
     assert (trace.status, trace.not_delivered()) == (

@@ -6,6 +6,7 @@ import functools
 import sqlite3
 import subprocess
 import sys
+import traceback
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -23,8 +24,10 @@ import pydantic.dataclasses
 import pytest
 import typing_extensions
 
+from tests.unit.bus.probes import GUARD_S
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.bodies.conversion import converter
 from unibus.bus.cloudevents.events import from_cloudevent, from_cloudevent_binary, to_cloudevent, to_cloudevent_binary
 from unibus.bus.execution.handlers import plan_for
 from unibus.core.codec.codec import decode, decode_json, encode, encode_json
@@ -398,6 +401,69 @@ def test_a_model_that_hides_its_input_is_obeyed() -> None:
     assert "1234x" not in problem(list[Secret], [{"pin": "1234x"}])
 
 
+class Login(pydantic.BaseModel):
+    user: str
+    pin: pydantic.SecretStr
+
+
+def test_a_model_with_a_secret_shows_no_input() -> None:
+    class Outer(pydantic.BaseModel):
+        logins: list[Login]
+
+    for annotation, body in ((Login, {"user": 7, "pin": 1234}), (Outer, {"logins": [{"user": "u", "pin": 1234}]})):
+        with pytest.raises(PayloadMismatch, match="pin: Input should be a valid string") as raised:
+            converter(annotation)(body)
+        assert "1234" not in "".join(traceback.format_exception(raised.value))
+
+
+class Renamed(pydantic.BaseModel):
+    """Its validator changes the input, as many do that rename fields."""
+
+    inner: dict[str, int]
+    name: str
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def rename(cls, data: dict[str, Any]) -> dict[str, Any]:
+        data["name"] = data.pop("title")
+        data["inner"].pop("old")
+        return data
+
+
+def test_a_validator_that_changes_its_input_does_not_change_the_message(sync_bus: SyncMessageBus) -> None:
+    seen: list[object] = []
+
+    def fail_once(body: Renamed) -> None:
+        seen.append(body.name)
+        if len(seen) == 1:
+            raise ValueError("once")
+
+    sync_bus.subscribe("c", fail_once, group="typed", retry_attempts=1, retry_delay=0)
+    sync_bus.subscribe("c", lambda message: seen.append(message.body), group="plain")
+    body = {"title": "a", "inner": {"old": 1}}
+    sync_bus.publish("c", body)
+    assert sync_bus.drain(GUARD_S)
+    assert body == {"title": "a", "inner": {"old": 1}}
+    assert [each for each in seen if each != "a"] == [body]
+    assert seen.count("a") == 2
+
+
+def test_an_error_of_a_validator_without_a_text_is_a_mismatch() -> None:
+    class Unprintable(ValueError):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    @dataclasses.dataclass
+    class Strict:
+        a: int
+
+        def __post_init__(self) -> None:
+            raise Unprintable
+
+    with pytest.raises(PayloadMismatch, match="expected Strict, the body is dict"):
+        converter(Strict)({"a": 1})
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_it_is_a_dead_letter_at_once(stored: SyncMessageBus, persistent: bool) -> None:
     seen: list[Any] = []
@@ -500,6 +566,7 @@ def test_receivers_ask_for_a_type(stored: SyncMessageBus) -> None:
 
 _PROGRAM = """
 import sys
+import traceback
 import unibus, unibus.sync
 names = ("pydantic", "pydantic_core", "annotated_types", "attr", "attrs")
 print([name for name in names if name in sys.modules])

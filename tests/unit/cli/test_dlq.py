@@ -199,12 +199,12 @@ def test_rules_are_tried_and_carried_out(shell: Any) -> None:
     dead_letter("orders", 1, "Odd", first=2)
     Path("rules.json").write_text('[{"action": "discard", "reason": "odd"}, {"action": "retry", "reason": "network"}]')
     tried = shell.records("dlq", "rules", "test", "rules.json")
-    assert [(each["rule"], each["action"], each["letters"]) for each in tried] == [
+    assert [(each["rule"], each["action"], each["messages"]) for each in tried] == [
         (1, "discard", 1),
         (2, "retry", 2),
         (None, "manual_review", 0),
     ]
-    assert [each["letters"] for each in shell.records("dlq", "rules", "test")] == [0, 2, 0, 1]
+    assert [each["messages"] for each in shell.records("dlq", "rules", "test")] == [0, 2, 0, 1]
     assert shell("dlq", "rules", "run", "rules.json").exit_code == 2
     (dry,) = shell.records("dlq", "rules", "run", "rules.json", "--dry-run")
     (done,) = shell.records("dlq", "rules", "run", "rules.json", "--yes")

@@ -120,6 +120,11 @@ def test_a_message_as_peek_and_export_write_it(shell: Any) -> None:
     assert matches(shell, *asked, "-", input=peeked)
     assert not matches(shell, *asked, "-", "--property", "color=blue", input=peeked)
     assert not matches(shell, *asked, "-", "--property", "color=null", input=peeked)
+    with MessageBus("unibus.db") as bus:
+        bus.receive_batch("q", timeout=0)
+    locked = shell("peek", "q").stdout
+    assert "locked_until" in locked
+    assert matches(shell, *asked, "-", input=locked)
     (line,) = [each for each in shell("export", "-").stdout.splitlines() if '"envelope"' in each]
     Path("one.json").write_text(json.dumps(json.loads(line), indent=2))
     assert matches(shell, *asked, "one.json")

@@ -23,17 +23,27 @@ UNIT_IN_ITS_NAME = re.compile(r"--seconds|--.*-s")
 """The value is a number of that unit, as in the settings of a server."""
 
 
-def help_of(path: str, option: str) -> str:
-    result = CliRunner().invoke(app, [*path.split()[1:], option], prog_name="unibus", env={"COLUMNS": "100"})
+def help_of(path: str, option: str, columns: int = 100) -> str:
+    result = CliRunner().invoke(app, [*path.split()[1:], option], prog_name="unibus", env={"COLUMNS": str(columns)})
     assert result.exit_code == 0
     return result.stdout
 
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_h_is_help_and_shows_no_types(path: str) -> None:
-    shown = help_of(path, "-h")
-    own = shown.replace("<float range>", "") if path == "unibus demo" else shown
-    assert not re.search(r"<(bool|str|int|float|path)", own)
+    assert not re.search(r"<(bool|str|int|float|path)", help_of(path, "-h"))
+
+
+def shown_options(path: str) -> list[Any]:
+    return [each for each in COMMANDS[path].params if each.param_type_name == "option" and not each.hidden]
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_help_fits_80_columns_and_cuts_off_no_name(path: str) -> None:
+    shown = help_of(path, "-h", 80)
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    names = [name for each in shown_options(path) for name in (*each.opts, *each.secondary_opts)]
+    assert [name for name in names if name not in shown] == []
 
 
 @pytest.mark.parametrize("path", ["unibus", "unibus purge", "unibus dlq rules", "unibus dlq rules run"])

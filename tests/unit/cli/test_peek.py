@@ -44,6 +44,7 @@ def test_scheduled_and_locked_messages_are_shown_too(shell: Any) -> None:
     assert [each["delivery_count"] for each in records] == [1, 0, 0]
     assert "scheduled_at" in records[2]
     assert "scheduled_at" not in records[1]
+    assert ["locked_until" in each for each in records] == [True, False, False]
 
 
 def test_dead_letters(shell: Any) -> None:

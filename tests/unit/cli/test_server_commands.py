@@ -73,6 +73,18 @@ def test_when_the_server_has_stopped_the_file_is_opened(shell: Any) -> None:
     assert [each["body"] for each in shell.records("receive", "orders")] == [1]
 
 
+def test_peek_says_until_when_a_message_is_locked(shell: Any) -> None:
+    with MessageBus("unibus.db") as bus:
+        bus.send("orders", 1)
+        (held,) = bus.receive_batch("orders", timeout=0)
+    until = held.locked_until
+    assert until is not None
+    looks = shell.records("peek", "orders")
+    with serving(shell.folder / "unibus.db"):
+        looks += shell.records("peek", "orders")
+    assert [each["locked_until"] for each in looks] == [until.isoformat()] * 2
+
+
 def test_what_a_killed_server_left_is_ignored(shell: Any) -> None:
     path = shell.folder / "unibus.db"
     write_server_file(str(path), ServerFile("http://127.0.0.1:9", 2**22 - 3, "local", CANARY, "", 0))

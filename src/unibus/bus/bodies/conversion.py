@@ -64,7 +64,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
             raise
         refuse = functools.partial(_refuse, error.what)
         reader = BodyReader(refuse, refuse, refuse)
-    read, read_json, read_dict, describe = reader
+    read, read_json, read_dict, describe, hides_input = reader
 
     # Decided once: a test with the class of a pydantic model takes as long as half of a validation.
     never = frozenset(kind for kind in (dict, bytes, list) if not issubclass(kind, exact))
@@ -95,7 +95,7 @@ def converter(annotation: object, in_memory: bool = False) -> Convert:
                 _NO_JSON
                 if is_json and _is_no_json(body, error)
                 else "send a body of that type, or ask for another type",
-            ) from error
+            ) from (None if hides_input else error)
 
     return convert
 

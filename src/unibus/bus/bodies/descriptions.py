@@ -7,6 +7,8 @@ its place         kept, because it names the field: `Order.items[2].price`, or `
 
 import re
 
+from unibus.safe_log import type_name
+
 VALUE_CHARS_MAX = 80
 _TEXT_CHARS_MAX = 200
 
@@ -31,7 +33,14 @@ def cut(text: str, chars_max: int = VALUE_CHARS_MAX) -> str:
 
 
 def described(error: BaseException) -> str:
-    """The error of a conversion: of msgspec, or of the user's validation code."""
+    """The error of a conversion: of msgspec, or of the user's validation code. Never raises."""
+    try:
+        return _described(error)
+    except Exception as broken:  # Raised by a method of the exception.
+        return f"{type_name(error)} (no text: {type_name(broken)})"
+
+
+def _described(error: BaseException) -> str:
     text, cause = str(error), error.__cause__
     if isinstance(error, Described) or isinstance(cause, Described):
         return merged_paths(text)

@@ -19,6 +19,7 @@ from unibus.errors import HandlerInvalid
 
 _ERRORS_SHOWN = 3
 _TEXT_CHARS_MAX = 200
+_GET_INPUT = ("function-before", "function-wrap", "function-plain")
 _MODULES = ("pydantic", "pydantic_core", "annotated_types")
 
 Read = Callable[..., object]
@@ -31,6 +32,7 @@ class BodyReader(typing.NamedTuple):
     json: Read  # of JSON as bytes
     of_dict: Read  # of a dict, which most bodies are; it may raise an error that `describe` has to put into words
     describe: Callable[[Exception], str] = described
+    hides_input: bool = False  # No error may show a part of the body, nor may the one of pydantic that caused it.
 
 
 def uses_pydantic(annotation: object) -> bool:
@@ -83,6 +85,8 @@ def _reader(from_value: Read, from_json: Read, invalid: type[Exception], schema:
     if schema.has_aliases and _takes_names(from_json, invalid):
         from_value = functools.partial(from_value, by_alias=True, by_name=True)
         from_json = functools.partial(from_json, by_alias=True, by_name=True)
+    if schema.may_change_input:
+        from_value = functools.partial(_of_copy, from_value)
     by_json, hides_input = schema.json_differs, schema.hides_input
 
     def value(body: object) -> object:
@@ -107,7 +111,18 @@ def _reader(from_value: Read, from_json: Read, invalid: type[Exception], schema:
         return problems(error, hides_input) if isinstance(error, invalid) else described(error)
 
     # pydantic's own function, without a call of Python around it: that would be a tenth of a small model's time.
-    return BodyReader(value, read_json, value if by_json else from_value, describe)
+    return BodyReader(value, read_json, value if by_json else from_value, describe, hides_input)
+
+
+def _of_copy(from_value: Read, body: object) -> object:
+    """For validators that get the input itself and may change it: in memory other groups and retries have it, too."""
+    return from_value(_copied(body))
+
+
+def _copied(body: object) -> object:
+    if type(body) is dict:
+        return {name: _copied(value) for name, value in body.items()}
+    return [_copied(value) for value in body] if type(body) is list else body
 
 
 def _as_json(body: object) -> bytes:
@@ -144,6 +159,7 @@ class _Schema:
         self.json_differs = False  # A str for a time or for bytes means something else in Python than in JSON.
         self.hides_input = False
         self.has_aliases = False
+        self.may_change_input = False
         # An explicit stack: a schema may contain itself, and may be deeper than the recursion limit.
         waiting, seen = [schema], set[int]()
         while waiting:
@@ -154,7 +170,19 @@ class _Schema:
             if isinstance(part, dict):
                 self.json_differs |= part.get("strict") is True or part.get("val_json_bytes", "utf8") != "utf8"
                 self.has_aliases |= "validation_alias" in part
-                self.hides_input |= part.get("hide_input_in_errors") is True
+                self.hides_input |= part.get("hide_input_in_errors") is True or _is_secret(part.get("cls"))
+                self.may_change_input |= part.get("type") in _GET_INPUT and _is_of_user(part.get("function"))
+
+
+def _is_secret(kind: object) -> bool:
+    """SecretStr and its like: what they hide once they exist must not be shown because it is too short for them."""
+    bases = kind.__mro__ if isinstance(kind, type) else ()
+    return any(base.__module__ == "pydantic.types" and "Secret" in base.__name__ for base in bases)
+
+
+def _is_of_user(function: object) -> bool:
+    called = function.get("function") if isinstance(function, dict) else None
+    return str(getattr(called, "__module__", "")).partition(".")[0] not in _MODULES
 
 
 def problems(error: typing.Any, hides_input: bool) -> str:

@@ -27,7 +27,7 @@ from unibus.bus.mistaken_keywords import publish_hint
 from unibus.bus.pubsub.log_feedback import LogFeedback
 from unibus.counting import counted
 from unibus.errors import BusError
-from unibus.safe_log import ExcInfo, SafeLogger, escaped, write_unlogged
+from unibus.safe_log import ExcInfo, SafeLogger, escaped, type_name, write_unlogged
 
 log = SafeLogger("unibus")
 
@@ -137,8 +137,9 @@ class FailureLog:
         if _is_plain(error):
             return None
         trace = user_trace(traceback_of(error)) or traceback_of(error)
-        # The id of a type, not its hash: its metaclass may define that.
-        lines = [(id(type(each)), trace_lines(traceback_of(each))) for each in related(error)]
+        # The name of a type, not its hash, which its metaclass may define; nor its id: a class that is defined inside
+        # of a function is another one at each call.
+        lines = [(type_name(each), trace_lines(traceback_of(each))) for each in related(error)]
         kind = hash((failed.handler, failed.group, *lines))
         return (type(error), error, trace) if self._is_first(kind, failed.number) else None
 

@@ -326,6 +326,9 @@ def _conclude(copy: TracedCopy, find: Find) -> None:
             copy.outcome, copy.reason = GONE, "its queue was deleted, or history was pruned"
         else:
             copy.outcome, copy.reason = _STATES[entry.state]
+            if entry.state == LOCKED:
+                ends = datetime.fromtimestamp(float(entry.lock_ends_ns()) / 1e9, UTC)
+                copy.reason = f"{copy.reason}; its lock ends at {ends:%Y-%m-%d %H:%M:%S} UTC"
             if last.kind == "delivered" and entry.state == ACTIVE:
                 copy.reason = "its lock expired, and it waits for redelivery"
             elif last.kind == "returned":

@@ -136,6 +136,14 @@ class DeliveryOrder:
         for message in waiting:
             self._put(message, self._coming)
 
+    def starts_max(self, slots: int, held: int) -> int:
+        """How many messages that a claim brings now would be handled at once. The pump has `held`, those that wait
+        included."""
+        waiting = self._queue.size + len(self._held_back)
+        idle = slots - (held - waiting)
+        # A message that precedes those that wait is handled before them; any other one after them.
+        return max(0, idle if self.missing else idle - waiting)
+
     def take_all(self) -> list[Message]:
         """Remove and return all messages that wait for a slot."""
         held_back, self._held_back = self._held_back, []

@@ -12,8 +12,10 @@ settled. It delivers in the order of the store (delivery_order.py).
 Fencing: a lock can end before its handler is called, and another receiver may have the message then. `admit` checks for
 that, so no handler starts under a lost lock; an async handler that runs is cancelled when its lock is lost.
 
-Crashes: no caller waits until a settlement is durable. If the process is killed before that, the lock expires and the
-message is redelivered; `idempotent=True` stores the processed id in the same batch as the completion.
+Crashes: no caller waits until a settlement is durable. If the process is killed before that, its locks end when the
+store is opened again, and the messages are redelivered at once; `idempotent=True` stores the processed id in the same
+batch as the completion. A message that has one delivery left is not claimed ahead (`starts_max`): the end of the
+process would dead-letter it although no handler has seen it.
 
 `group.delayed` makes drain() and close() wait for work that is in neither the queue nor a handler: an open claim,
 messages that are being released, pending retries (`_mark_busy`).
@@ -118,13 +120,22 @@ class SubscriptionPump:
             # From here until `_arrived` the group counts as busy. Messages of an open claim are in no queue yet, and
             # drain() must not return before they are handled.
             self._more = True
+            starts_max = self._order.starts_max(slots, len(self._held))
             self._order.begin_claim()
             self._mark_busy()
         try:
             # Watch before the claim: a message that arrives between the two would otherwise wake no pump.
             self._watch.start()
             pending = self._queues.store.claim(
-                ClaimRequest(self.entity, count, True, self.group.name, asks_processed=self.idempotent)
+                ClaimRequest(
+                    self.entity,
+                    count,
+                    True,
+                    self.group.name,
+                    asks_processed=self.idempotent,
+                    ends_with_process=True,
+                    starts_max=starts_max,
+                )
             )
             pending.on_decided(partial(_claim_decided, self))
             pending.on_done(self._arrived)
@@ -139,7 +150,7 @@ class SubscriptionPump:
             self._failed_pull(pending.error)
             return
         # Usually runs in the thread that commits. The claim is durable: if the process is killed from here on, the
-        # locks expire and the messages are redelivered with a higher delivery count.
+        # messages are redelivered after the next opening of the store, with a higher delivery count.
         claimed = pending.value
         messages = [message_of(each) for each in claimed]
         for message in messages:
@@ -219,7 +230,7 @@ class SubscriptionPump:
             self._releasing += 1
             self._mark_busy()
             stop_watching = self._watch.end()  # Under the lock: a consumer that joins later starts a new watch.
-        # If the process is killed before the release is written, the locks expire: redelivered later, and never lost.
+        # If the process is killed before the release is written, the next opening redelivers the messages.
         try:
             stop_watching()
             for claimed in released:
@@ -463,7 +474,7 @@ def _released(pump: SubscriptionPump, pending: Pending[list[object]]) -> None:
 
 def _end_release(pump: SubscriptionPump, error: BaseException | None) -> None:
     if error is not None:
-        log.warning("messages of %r were not released, they stay locked until it expires: %s", pump.entity, error)
+        log.warning("messages of %r were not released, they stay locked until that expires: %s", pump.entity, error)
     with pump._lock:
         pump._releasing -= 1
         pump._mark_busy()

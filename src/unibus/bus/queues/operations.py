@@ -33,7 +33,7 @@ from unibus.core.envelope.payload import Payload
 from unibus.core.envelope.priority import Priority, checked_priority
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Cancel, Command, Declare, Drop, Renew, Send, SendResult, Settle
-from unibus.core.lifecycle.envelope import message_of, send_of
+from unibus.core.lifecycle.envelope import peeked_message_of, send_of
 from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, is_reserved, subscription_path
 from unibus.core.lifecycle.state.settings import checked_settings
 from unibus.core.topics.pattern import is_wildcard
@@ -347,7 +347,7 @@ def _sent(results: list[object]) -> list[SendResult]:
 
 
 def _decoded(seen: list[Claimed]) -> list[Message]:
-    return [message_of(claimed) for claimed in seen]
+    return [peeked_message_of(claimed) for claimed in seen]
 
 
 def _nothing(results: object) -> None:

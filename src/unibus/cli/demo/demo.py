@@ -31,7 +31,9 @@ CLOSE_TIMEOUT_S = 0.2
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600.0, help="The duration of the whole demo.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=3600.0, metavar="N", help="The duration of the whole demo.")
+    ] = 60.0,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of a live view.")] = False,
     keep: Annotated[
         Path | None,

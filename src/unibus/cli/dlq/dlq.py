@@ -102,14 +102,20 @@ class RedirectOptions(ChosenOptions):
 @dlq.command()
 @with_options(RedirectOptions)
 def redirect(options: RedirectOptions) -> ExitCode:
-    """Send dead-lettered messages to another queue, topic or subscription."""
+    """Send dead-lettered messages to another queue, topic or subscription.
+
+    Exit code 1 if some failed, 3 if there were none.
+    """
     return carry_out(options, f"redirect to {options.target}", options.request("redirect", target=options.target))
 
 
 @dlq.command()
 @with_options(ChosenOptions)
 def discard(options: ChosenOptions) -> ExitCode:
-    """Discard dead-lettered messages. This cannot be undone."""
+    """Discard dead-lettered messages. This cannot be undone.
+
+    Exit code 1 if some failed, 3 if there were none.
+    """
     return carry_out(options, "discard", options.request("discard"))
 
 

@@ -77,15 +77,18 @@ def test(options: RulesTryOptions) -> None:
         _table(found, counts)
         return
     for number, (rule, count) in enumerate(zip(found, counts, strict=False), 1):
-        write_json({"rule": number, **rule.as_dict(), "letters": count})
-    write_json({"rule": None, "action": "manual_review", "letters": counts[-1]})
+        write_json({"rule": number, **rule.as_dict(), "messages": count})
+    write_json({"rule": None, "action": "manual_review", "messages": counts[-1]})
     flush()
 
 
 @rules.command()
 @with_options(RulesRunOptions)
 def run(options: RulesRunOptions) -> ExitCode:
-    """Apply rules. Messages that no rule matches stay in their dead-letter queue."""
+    """Apply rules. Messages that no rule matches stay in their dead-letter queue.
+
+    Exit code 1 if some failed, 3 if there were none.
+    """
     from unibus.bus.dead_letters.rules import RecoveryRule
 
     text = RecoveryRule.dump(rules_in(options.file))

@@ -58,7 +58,7 @@ _SYSTEM: Final[dict[str, tuple[str, str]]] = {
 """System properties without case and underscores: `Label`, `correlation_id` and `CorrelationId` are all known."""
 
 _TIMES: Final = {"sent_at": "timestamp_ns", "scheduled_at": "scheduled_at_ns", "expires_at": "expires_ns"}
-_LEFT_OUT: Final = frozenset({"entity", "enqueued_at", "kind", "body"})
+_LEFT_OUT: Final = frozenset({"entity", "enqueued_at", "locked_until", "kind", "body"})
 
 
 def message_of(file: str | None, properties: Sequence[str], system: Iterable[str]) -> "Message":

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from unibus.cli.connecting import managed
-from unibus.cli.connection.bus_option import DEFAULT_STORE, Queue, Url, not_found
+from unibus.cli.connection.bus_option import DEFAULT_STORE, Url, not_found
 from unibus.cli.connection.management import Management, Resending
 from unibus.cli.terminal.confirmation import confirm
 from unibus.cli.terminal.moments import METAVAR, moment_of
@@ -28,7 +28,10 @@ from unibus.errors import EntityNotFound, UsageError
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    channel: Queue
+    channel: Annotated[
+        str,
+        typer.Argument(metavar="CHANNEL", help="A queue, a topic, or topic/Subscriptions/name.", show_default=False),
+    ]
     after: Annotated[int | None, typer.Option(min=0, metavar="SEQ", help="Messages with a higher sequence number.")] = (
         None
     )

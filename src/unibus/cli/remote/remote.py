@@ -80,6 +80,7 @@ class RemoteManagement:
     def peek(self, entity: str, from_sequence: int, count: int) -> "Iterator[Message]":
         from unibus.bus.management.messages.documents import message_of_document
         from unibus.bus.management.messages.peeking import PeekedPage
+        from unibus.core.lifecycle.envelope import show_lock
 
         left, start = count, from_sequence
         while True:
@@ -89,6 +90,8 @@ class RemoteManagement:
                 message = message_of_document(each.document)  # type: ignore[arg-type]  # No preview was requested.
                 message.sequence = each.sequence
                 message.delivery_count = each.delivery_count
+                if each.locked_until_ns is not None:
+                    show_lock(message, each.locked_until_ns)
                 yield message
             left -= len(page.messages)
             if page.next is None or (count and left <= 0):

@@ -63,6 +63,8 @@ def record_of(entity: str, message: Message, enqueued_at: datetime | None) -> Re
         elif name not in _LEFT_OUT:
             record[name] = value
     record["delivery_count"] = int(message.delivery_count)
+    if message.locked_until is not None:
+        record["locked_until"] = message.locked_until.isoformat()
     if enqueued_at is not None:
         record["enqueued_at"] = enqueued_at.isoformat()
     first: Record = {name: record[name] for name in _FIRST if name in record}
@@ -109,7 +111,7 @@ def fields(record: Record) -> "Text":
     for name, value in record.items():
         if name not in _NOT_LISTED:
             label = name.removesuffix("_id").removesuffix("_at").replace("_", " ")
-            _append_line(shown, label, local_time(value) if name.endswith("_at") else value)
+            _append_line(shown, label, local_time(value) if name.endswith(("_at", "_until")) else value)
     headers = record.get("headers")
     for name, value in headers.items() if isinstance(headers, dict) else ():
         _append_line(shown, "header", f"{name}={value if isinstance(value, str) else compact(value)}")

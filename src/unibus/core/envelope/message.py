@@ -12,6 +12,7 @@ Id and time are computed lazily (stamp.py), because publishing is the hot path a
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -160,6 +161,12 @@ class Message:
         """Seconds, or None for no limit of its own."""
         return None if self.properties is None or self.properties.ttl_ns == 0 else float(self.properties.ttl_ns) / 1e9
 
+    @property
+    def locked_until(self) -> datetime | None:
+        """When the lock of a peeked message expires; None if it was not locked."""
+        until_ns = 0 if self.properties is None else self.properties.locked_until_ns
+        return None if until_ns == 0 else datetime.fromtimestamp(float(until_ns) / 1e9, UTC)
+
     # Builders. Each returns a new message with the same id, so that dedup recognises a repeated publish.
 
     def with_priority(self, priority: object) -> "Message":
@@ -222,7 +229,9 @@ class Message:
 
     def _describe(self) -> str:
         name = shortened(self.id, NAME_CHARS_MAX)
-        return f"{name} on {quoted(self.channel, 40)} #{self.sequence} priority {self.priority}"
+        until = self.locked_until
+        lock = "" if until is None else f", locked until {until:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{name} on {quoted(self.channel, 40)} #{self.sequence} priority {self.priority}{lock}"
 
 
 atomic(Message, "_make_id", "take", "release")

@@ -84,6 +84,7 @@ class MessageProperties:
         self.backend_id: str | None = None
         self.ttl_ns: i64 = 0
         self.scheduled_at_ns: i64 = 0
+        self.locked_until_ns: i64 = 0  # Of a peeked message; no part of what is sent and stored.
         self.headers: dict[str, HeaderValue] = {} if headers is None else headers
         self.trace: dict[str, str] = {} if trace is None else trace
         # The headers that are known to be plain, and their number then: see `trust_headers`.

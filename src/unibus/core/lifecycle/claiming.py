@@ -13,14 +13,14 @@ from unibus.core.flow.expiry import is_expired
 from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import route
 from unibus.core.lifecycle.sessions import session_over
-from unibus.core.lifecycle.settling import expire, requeue
+from unibus.core.lifecycle.settling import expire, is_last_delivery, requeue
 from unibus.core.lifecycle.state.apply import record, record_completed, record_delivered
-from unibus.core.lifecycle.state.changes import Activated, Advanced, Renewed, Routed, SessionTaken
+from unibus.core.lifecycle.state.changes import Activated, Advanced, Delivered, Renewed, Routed, SessionTaken
 from unibus.core.lifecycle.state.deadlines import DeadlineItem
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, TOPIC, Entity, Session, StoredMessage, lock_ns_of
 from unibus.core.lifecycle.state.ready_queue import ReadyQueue
 from unibus.core.lifecycle.state.state import StoreState
-from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, GONE, LOCKED
 from unibus.core.lifecycle.state.windows import CLOCK, has_window_from_later
 from unibus.errors import MessageNotFound, MessageTooLarge, SessionRequired
 
@@ -42,6 +42,30 @@ def run_due(state: StoreState, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool
     state.deciding = False
     # True also if nothing more is due: the caller then asks once more.
     return done == at_most
+
+
+def end_locks_of_processes(state: StoreState, now_ns: i64) -> "tuple[int, int]":
+    """At open: end the locks of handlers that ran in the process that had the store open before, and has ended.
+
+    The messages are redelivered, or dead-lettered after their last delivery, as if the locks had expired. Returns how
+    many of each.
+    """
+    redelivered = dead_lettered = 0
+    state.deciding = True
+    for entity in list(state.entities.values()):
+        if not entity.locked:
+            continue
+        for entry in list(entity.entries.values()):
+            # In a session the lock of the session protects the message.
+            if entry.state == LOCKED and entry.ends_with_process and entry.session is None:
+                entity.locks_expired += 1
+                requeue(state, entry, "lock_expired", 0, entry.overlay, now_ns)
+                if entry.state == GONE:
+                    dead_lettered += 1
+                else:
+                    redelivered += 1
+    state.deciding = False
+    return redelivered, dead_lettered
 
 
 def limit_durations(state: StoreState, now_ns: i64) -> None:
@@ -133,20 +157,27 @@ def show_processed(entity: Entity, claimed: list[Claimed], now_ns: i64) -> None:
         each.was_processed = entity.was_processed(each.who.message_id, now_ns)
 
 
-def claim(
-    state: StoreState,
-    entity: Entity,
-    session: Session | None,
-    tokens: list[bytes],
-    lock: bool,
-    consumer: str,
-    now_ns: i64,
-    bytes_max: i64 = 0,
-) -> list[Claimed]:
-    """Deliver up to as many messages as there are tokens. Without `lock` each is removed by its delivery.
+@final
+class ClaimTerms:
+    """What a claim asks for beside the messages. Without `lock` each message is removed by its delivery.
 
-    The message that reaches `bytes_max` is the last one; 0 is no limit.
+    The message that reaches `bytes_max` is the last one; 0 is no limit. `ends_with_process`: the locks end at the next
+    opening of the store. Then up to `starts_max` messages are handled at once, and the others wait in the process: a
+    message whose last allowed delivery this is does not wait there, so that it is never dead-lettered untried.
     """
+
+    def __init__(self, lock: bool, consumer: str, bytes_max: i64, ends_with_process: bool, starts_max: i64) -> None:
+        self.lock = lock
+        self.consumer = consumer
+        self.bytes_max: i64 = bytes_max
+        self.ends_with_process = ends_with_process
+        self.starts_max: i64 = starts_max
+
+
+def claim(
+    state: StoreState, entity: Entity, session: Session | None, tokens: list[bytes], terms: ClaimTerms, now_ns: i64
+) -> list[Claimed]:
+    """Deliver up to as many messages as there are tokens."""
     if entity.settings.requires_session and session is None and entity.kind != DEAD_LETTERS:
         raise SessionRequired(f"{entity.name!r} requires a session", "accept a session and receive from it")
     # The check above comes before the first change: a rejected claim changes nothing.
@@ -158,9 +189,12 @@ def claim(
         entry = _next(state, waiting, now_ns)
         if entry is None:
             break
+        if terms.ends_with_process and len(claimed) >= terms.starts_max and is_last_delivery(entry, 1):
+            waiting.reinsert(entry)
+            break
         size += entry.size
-        claimed.append(deliver(state, entry, token, lock, consumer, now_ns))
-        if bytes_max and size >= bytes_max:
+        claimed.append(deliver(state, entry, token, terms, now_ns))
+        if terms.bytes_max and size >= terms.bytes_max:
             break
     return claimed
 
@@ -179,26 +213,37 @@ def _next(state: StoreState, waiting: ReadyQueue, now_ns: i64) -> StoredMessage 
 
 
 def claim_deferred(
-    state: StoreState, entries: list[StoredMessage], tokens: list[bytes], lock: bool, consumer: str, now_ns: i64
+    state: StoreState, entries: list[StoredMessage], tokens: list[bytes], terms: ClaimTerms, now_ns: i64
 ) -> list[Claimed]:
     """Deliver the messages that `deferred_entries` found."""
     state.deciding = True
-    return [deliver(state, entry, token, lock, consumer, now_ns) for entry, token in zip(entries, tokens, strict=True)]
+    return [deliver(state, entry, token, terms, now_ns) for entry, token in zip(entries, tokens, strict=True)]
 
 
-def deliver(state: StoreState, entry: StoredMessage, token: bytes, lock: bool, consumer: str, now_ns: i64) -> Claimed:
+def deliver(state: StoreState, entry: StoredMessage, token: bytes, terms: ClaimTerms, now_ns: i64) -> Claimed:
     entity = entry.entity
     count = entry.delivery_count + 1
-    if lock:
+    if terms.lock:
         session = entry.session
         until_ns = now_ns + lock_ns_of(entity) if session is None else session.until_ns
         claimed = Claimed(entry, token, until_ns, count)
-        record_delivered(state, entry, count, token, consumer, now_ns, until_ns)
+        change = Delivered(
+            at_ns=now_ns,
+            entity=entity.number,
+            sequence=entry.sequence,
+            who=entry.who,
+            delivery_count=count,
+            token=token,
+            until_ns=until_ns,
+            consumer=terms.consumer,
+            ends_with_process=terms.ends_with_process,
+        )
+        record_delivered(state, entry, change)
         return claimed
     # Before the change is recorded: removing the message releases its data, and `Claimed` keeps it.
     claimed = Claimed(entry, b"", 0, count)
     entity.delivered += 1
-    record_completed(state, entry, count, consumer, now_ns)
+    record_completed(state, entry, count, terms.consumer, now_ns)
     return claimed
 
 

@@ -12,11 +12,12 @@ from unibus.core.codec.wire import tagged
 from unibus.core.envelope.exact_text import exact_text
 from unibus.core.envelope.fields import LONE_SURROGATE_HINT, checked_headers
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import HeaderValue
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Send
 from unibus.core.lifecycle.state.changes import HeaderOverrides, MessageRef
 from unibus.core.lifecycle.state.overrides import apply_overrides
+from unibus.core.lifecycle.state.states import LOCKED
 from unibus.errors import DAMAGED_HINT, HeaderInvalid, MessageTooLarge, StoreDamaged, UsageError
 from unibus.limits import BODY_BYTES_MAX, MESSAGE_ID_CHARS_MAX
 
@@ -70,6 +71,21 @@ def message_of(claimed: Claimed) -> Message:
     message.expires_ns = claimed.expires_ns
     apply_overrides(message, claimed.overlay)
     return message
+
+
+def peeked_message_of(claimed: Claimed) -> Message:
+    """The same for a message that was peeked, with the end of the lock that a receiver has on it."""
+    message = message_of(claimed)
+    if claimed.state == LOCKED:
+        show_lock(message, claimed.entry.lock_ends_ns())
+    return message
+
+
+def show_lock(message: Message, until_ns: int) -> None:
+    """Set `locked_until` of a message that was just decoded."""
+    if message.properties is None:
+        message.properties = MessageProperties()
+    message.properties.locked_until_ns = until_ns
 
 
 def overrides_of(properties: dict[str, HeaderValue] | None) -> HeaderOverrides | None:

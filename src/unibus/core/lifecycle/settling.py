@@ -133,7 +133,7 @@ def requeue(
     """Requeue a message whose delivery failed, or dead-letter it if that was the last allowed delivery."""
     entity = entry.entity
     # The count was incremented by the delivery, so it includes the one that failed now.
-    if entry.delivery_count >= entity.settings.delivery_count_max and entity.kind != DEAD_LETTERS:
+    if is_last_delivery(entry, 0):
         text = f"{reason} at delivery {entry.delivery_count} of {entity.settings.delivery_count_max}"
         dead_letter(state, entry, MAX_DELIVERY_COUNT_EXCEEDED, text, "", overlay, now_ns)
         return
@@ -142,6 +142,12 @@ def requeue(
         state,
         Returned(now_ns, entity.number, entry.sequence, entry.who, entry.delivery_count, reason, visible_ns, overlay),
     )
+
+
+def is_last_delivery(entry: StoredMessage, more: i64) -> bool:
+    """Whether no delivery is left after `more` deliveries from now. A dead-letter queue has no limit."""
+    entity = entry.entity
+    return entry.delivery_count + more >= entity.settings.delivery_count_max and entity.kind != DEAD_LETTERS
 
 
 def release(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:

@@ -3,7 +3,7 @@
 
 from mypy_extensions import i64
 
-from unibus.core.lifecycle.claiming import Claimed, claim, claim_deferred, deferred_entries, show_processed
+from unibus.core.lifecycle.claiming import Claimed, ClaimTerms, claim, claim_deferred, deferred_entries, show_processed
 from unibus.core.lifecycle.sending import receiving_from
 from unibus.core.lifecycle.sessions import held_session
 from unibus.core.lifecycle.state.entity import Session
@@ -18,13 +18,14 @@ def claim_as_asked(state: StoreState, tokens: Tokens, request: ClaimRequest, now
     session: Session | None = None
     if request.session is not None:
         session = held_session(state, request.entity, request.session[0], request.session[1], now_ns)
+    terms = ClaimTerms(request.lock, request.consumer, request.bytes_max, request.ends_with_process, request.starts_max)
     if request.sequences:
         entries = deferred_entries(entity, session, list(request.sequences), request.bytes_max)
-        return claim_deferred(state, entries, [tokens.draw() for _ in entries], request.lock, request.consumer, now_ns)
+        return claim_deferred(state, entries, [tokens.draw() for _ in entries], terms, now_ns)
     # Tokens are drawn before the decision, so that the rules in core need no randomness. Unused ones are thrown away: a
     # token is valid only once it is in a Delivered change.
     drawn = [tokens.draw() for _ in range(min(request.count, max(1, entity.active)))]
-    claimed = claim(state, entity, session, drawn, request.lock, request.consumer, now_ns, request.bytes_max)
+    claimed = claim(state, entity, session, drawn, terms, now_ns)
     if request.asks_processed:
         show_processed(entity, claimed, now_ns)
     return claimed

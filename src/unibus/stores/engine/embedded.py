@@ -30,7 +30,7 @@ from unibus.core.lifecycle import batch
 from unibus.core.lifecycle.admission import target_of
 from unibus.core.lifecycle.backfill import Backfill
 from unibus.core.lifecycle.batch_ids import find_batch, remember_batch
-from unibus.core.lifecycle.claiming import Claimed, limit_durations, run_due
+from unibus.core.lifecycle.claiming import Claimed, end_locks_of_processes, limit_durations, run_due
 from unibus.core.lifecycle.commands import Command, Declare, SendResult
 from unibus.core.lifecycle.declaring import drop_idle
 from unibus.core.lifecycle.sending import entries_of, page_of, queue_of, receiving_from
@@ -39,6 +39,8 @@ from unibus.core.lifecycle.state.deadlines import NEVER
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.core.lifecycle.state.states import GONE
+from unibus.counting import counted
+from unibus.display import without_secrets
 from unibus.errors import BusClosed, StoreFailed
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.safe_log import SafeLogger
@@ -130,7 +132,7 @@ class EmbeddedStore:
         self._tokens, self._fork_mark = Tokens(), on_fork(lambda pid: _leave_to_parent(self, pid))
         with self._lock:
             # Written with the next group. If the process ends before that, the next opening does the same again.
-            limit_durations(self._state, self.now_ns())
+            _end_former_locks(self.url, self._state, self.now_ns())
             self._arm(self.now_ns())
 
     def now_ns(self) -> int:
@@ -496,6 +498,20 @@ def _empty_state(journal: Journal, memory_budget: int, most: dict[int, int] | No
     state.new_id = uuid4
     state.most.update(most or {})
     return state
+
+
+def _end_former_locks(url: str, state: StoreState, now_ns: int) -> None:
+    """End or limit the locks that the process before has left, and report the messages that its handlers had."""
+    limit_durations(state, now_ns)
+    redelivered, dead_lettered = end_locks_of_processes(state, now_ns)
+    if redelivered or dead_lettered:
+        log.warning(
+            "%s: the last process ended while its handlers had %s: redelivered %d, dead-lettered %d (no delivery left)",
+            without_secrets(url),
+            counted(redelivered + dead_lettered, "message"),
+            redelivered,
+            dead_lettered,
+        )
 
 
 def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:

@@ -84,6 +84,7 @@ class MessageForm(msgspec.Struct, omit_defaults=True):
     delayed: bool = False
     hops: int = 0
     consumer: str = ""
+    ends_with_process: bool = False
     overlay: dict[str, object] | None = None
     overlay_packed: bytes = b""
     message: msgspec.Raw = NO_DOCUMENT
@@ -113,6 +114,7 @@ def message_block(sequence: int, saved: SavedEntry, data: bytes) -> bytes:
                 delayed=saved.delayed,
                 hops=saved.hops,
                 consumer=saved.consumer,
+                ends_with_process=saved.ends_with_process,
                 overlay=overlay,
                 overlay_packed=packed,
                 message=document,
@@ -140,6 +142,7 @@ def read_block(block: bytes) -> tuple[int, SavedEntry]:
         hops=form.hops,
         overlay=overlay_of(form.overlay, form.overlay_packed),
         consumer=form.consumer,
+        ends_with_process=form.ends_with_process,
     )
     return form.sequence, saved
 

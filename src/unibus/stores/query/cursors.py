@@ -28,7 +28,7 @@ from unibus.core.flow.deadletter import (
 from unibus.core.lifecycle.events import Event
 from unibus.core.lifecycle.state.changes import HeaderOverrides
 from unibus.core.lifecycle.state.entity import StoredMessage
-from unibus.core.lifecycle.state.states import GONE, STATE_NAMES
+from unibus.core.lifecycle.state.states import GONE, LOCKED, STATE_NAMES
 from unibus.stores.query.formatting import TimeFormatter, body_text
 from unibus.stores.query.plan import HistoryPart, QueryPlan, WantedMessages, kinds_of
 from unibus.stores.query.table_source import (
@@ -68,6 +68,7 @@ ENQUEUED: Final = 19
 EXPIRES: Final = 20
 CONSUMER: Final = 21
 SUBJECT: Final = 22
+LOCKED_UNTIL: Final = 23
 
 LAST_ERROR_HEADER: Final = "LastError"
 """The header that a failed `with` block writes when it abandons the message (bus/queues/received.py)."""
@@ -219,6 +220,8 @@ class MessageCursor:
             return self._clock.text_ns(entry.expires_ns)
         if number == CONSUMER:
             return entry.consumer or None
+        if number == LOCKED_UNTIL:
+            return self._clock.text_ns(entry.lock_ends_ns()) if self._state == LOCKED else None
         if number in (ID, CORRELATION, SESSION, TRACE):
             return self._column_of_who(entry, number)
         return self._column_of_body(entry, number)

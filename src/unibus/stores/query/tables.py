@@ -47,6 +47,7 @@ MESSAGES: Final = {
     "expires_at": "TEXT",
     "consumer": "TEXT",
     "subject": "TEXT",
+    "locked_until": "TEXT",
 }
 DEAD_LETTERS: Final = {
     "id": "TEXT",

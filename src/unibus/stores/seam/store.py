@@ -49,6 +49,11 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     the next ones. The message that reaches `bytes_max` ends a batch of next ones; several deferred ones that are larger
     together raise MessageTooLarge. 0 is no limit. `asks_processed` sets `Claimed.was_processed` of each next message:
     whether a consumer of the entity has committed the effect of its id (idempotent processing).
+
+    `ends_with_process` is for handlers that run in the process that makes the claim: their locks end when the process
+    has ended, for an embedded store at its next opening, and the messages are redelivered at once. `starts_max` of the
+    messages are handled at once, the others wait in that process. A message that has one delivery left is claimed only
+    among the first of them: else the end of the process would dead-letter it although no handler has seen it.
     """
 
     entity: str
@@ -59,6 +64,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     sequences: tuple[int, ...] = ()
     bytes_max: int = 0
     asks_processed: bool = False
+    ends_with_process: bool = False
+    starts_max: int = 0
 
 
 @dataclass(frozen=True)

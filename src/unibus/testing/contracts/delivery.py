@@ -9,10 +9,12 @@ from unibus.core.flow.deadletter import (
     SOURCE_HEADER,
     sub_queue,
 )
+from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound
-from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, every_settlement, headers, settling
+from unibus.stores.seam.store import ClaimRequest
+from unibus.testing.contracts.rig import ANSWER_S, SECOND, Contract, Rig, bodies, every_settlement, headers, settling
 
 
 class OrderContract(Contract):
@@ -327,6 +329,42 @@ class DeferContract(Contract):
         rig.defer(rig.one("q"))
         rig.abandon(rig.deferred("q", 1)[0])
         assert [message.headers[REASON_HEADER] for message in rig.dead("q")] == [MAX_DELIVERY_COUNT_EXCEEDED]
+
+
+class HandlerClaimContract(Contract):
+    """Claims for handlers of this process, which may claim ahead."""
+
+    def test_a_message_with_one_delivery_left_is_claimed_only_for_an_idle_handler(self, rig: Rig) -> None:
+        rig.queue("q", max_delivery_count=2)
+        rig.fill("q", "abc")
+        rig.abandon(rig.one("q"))
+        assert _claim_ahead(rig, 3, 0) == []
+        assert rig.info("q").active == 3
+        assert bodies(_claim_ahead(rig, 3, 1)) == ["a", "b", "c"]
+
+    def test_a_claim_ahead_ends_before_a_message_with_one_delivery_left(self, rig: Rig) -> None:
+        rig.queue("q", max_delivery_count=2)
+        rig.fill("q", "abc")
+        first, second = rig.claim("q", 2)
+        rig.abandon(second)
+        rig.settle(RELEASE, first)
+        assert bodies(_claim_ahead(rig, 3, 0)) == ["a"]
+
+    def test_where_no_delivery_is_spare_nothing_is_claimed_ahead(self, rig: Rig) -> None:
+        rig.queue("q", max_delivery_count=1)
+        rig.fill("q", "abc")
+        assert bodies(_claim_ahead(rig, 3, 2)) == ["a", "b"]
+
+    def test_a_dead_letter_queue_has_no_last_delivery(self, rig: Rig) -> None:
+        rig.queue("q", max_delivery_count=1)
+        rig.send("q", "a")
+        rig.settle(DEAD_LETTER, rig.one("q"), reason="Broken")
+        assert bodies(_claim_ahead(rig, 1, 0, sub_queue("q"))) == ["a"]
+
+
+def _claim_ahead(rig: Rig, count: int, starts_max: int, entity: str = "q") -> list[Claimed]:
+    request = ClaimRequest(entity, count, ends_with_process=True, starts_max=starts_max)
+    return rig.store.claim(request).wait(ANSWER_S)
 
 
 class ProcessedContract(Contract):

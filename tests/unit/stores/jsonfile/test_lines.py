@@ -25,6 +25,7 @@ MESSAGE = encode(Message.new("orders", {"n": 1, "text": "zwölf"}, 20))
 
 VALUES: dict[Any, Any] = {
     int: 7,
+    bool: True,
     str: 'te"xt\n',
     bytes: b"\x00\xff token",
     MessageRef: MessageRef("id-1", 3, "session", "correlation", "trace"),

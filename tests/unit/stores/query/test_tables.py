@@ -66,12 +66,25 @@ def test_every_column_of_a_message(bus: SyncMessageBus, ask: Asked) -> None:
         "trace_id": "t1",
         "consumer": None,
         "subject": "new",
+        "locked_until": None,
     }
     assert isinstance(row["size"], int)
     assert row["size"] > 20
     assert times["timestamp"] <= times["enqueued_at"]
     assert times["expires_at"] - times["enqueued_at"] == timedelta(seconds=60)
     assert abs(datetime.now(UTC).replace(tzinfo=None) - times["enqueued_at"]) < timedelta(minutes=10)
+
+
+def test_a_locked_message_shows_until_when(bus: SyncMessageBus, ask: Asked) -> None:
+    bus.send_many("q", [1, 2])
+    (held,) = bus.receive_batch("q", timeout=0)
+    assert held.locked_until is not None
+    until = held.locked_until.replace(tzinfo=None)
+    [(shown,), (none,)] = ask("SELECT locked_until FROM messages ORDER BY local_sequence")
+    assert abs(datetime.fromisoformat(str(shown)) - until) < timedelta(milliseconds=1)
+    assert none is None
+    held.complete()
+    assert ask("SELECT locked_until FROM messages WHERE status = 'delivered'") == [(None,)]
 
 
 def test_a_bare_message_has_nulls(bus: SyncMessageBus, ask: Asked) -> None:

@@ -85,6 +85,8 @@ class Copied(msgspec.Struct, array_like=True, gc=False, tag=3):
 
 
 class Delivered(msgspec.Struct, array_like=True, gc=False, tag=4):
+    """`ends_with_process`: the lock ends at the next opening of the store, at the latest."""
+
     at_ns: int
     entity: int
     sequence: int
@@ -93,6 +95,7 @@ class Delivered(msgspec.Struct, array_like=True, gc=False, tag=4):
     token: bytes
     until_ns: int
     consumer: str = ""
+    ends_with_process: bool = False
 
 
 class Renewed(msgspec.Struct, array_like=True, gc=False, tag=5):
@@ -366,6 +369,7 @@ class SavedEntry(msgspec.Struct, array_like=True, gc=False):
     hops: int = 0
     overlay: HeaderOverrides | None = None
     consumer: str = ""
+    ends_with_process: bool = False
 
 
 class SavedSession(msgspec.Struct, array_like=True, gc=False):

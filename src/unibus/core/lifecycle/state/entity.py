@@ -74,6 +74,7 @@ class StoredMessage(ReadyItem):
         self.consumer = ""
         self.overlay: HeaderOverrides | None = None
         self.was_deferred = False  # Deferred before it was locked: a return makes it deferred again.
+        self.ends_with_process = False  # Its last lock is one of a handler in the process that has the store open.
         self.delayed = False  # Scheduled by an abandon with a delay: it keeps its sequence.
         self.saved = False  # The snapshot has a row for it.
         self.unsaved = False  # It changed since the snapshot.
@@ -108,6 +109,7 @@ class StoredMessage(ReadyItem):
             hops=self.hops,
             overlay=self.overlay,
             consumer=self.consumer,
+            ends_with_process=self.ends_with_process,
         )
 
 

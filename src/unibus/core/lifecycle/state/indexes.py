@@ -210,6 +210,7 @@ def restore(state: StoreState, entity: Entity, sequence: int, saved: SavedEntry)
     entry.hops = saved.hops
     entry.overlay = saved.overlay
     entry.consumer = saved.consumer
+    entry.ends_with_process = saved.ends_with_process
     entry.home_entity = entity.number
     entry.home_sequence = sequence
     entry.saved = True
