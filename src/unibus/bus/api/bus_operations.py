@@ -238,7 +238,7 @@ class BusOperations:
         self._runtime.queues().store.history.move_cursor(checked_name(name), seq)
 
     def missed_events(self, name: str) -> int:
-        """How many events retention removed before the reader had read them."""
+        """How many events after the cursor of the reader retention removed. Ask before `move_cursor`."""
         return self._runtime.queues().store.history.missed(name)
 
     # Subscriptions

@@ -180,7 +180,7 @@ class Committer:
             not self.commit_placement.on_loops
             or coming.absent
             or self._snapshot.is_due(self._state.seq)
-            or not self._journal.is_quick()
+            or not self._journal.is_quick
         ):
             return False
         if (coming.sync and not self.commit_placement.is_quick()) or not self.committing.acquire(blocking=False):
@@ -295,7 +295,7 @@ class Committer:
         if group.absent:
             # After the write, under `committing`: no slice can delete these rows in between (`wanted` in `_next_part`).
             # The results are not returned before this is done.
-            found = self._journal.bodies([claimed.entry for claimed in group.absent])
+            found = self._journal.read_bodies([claimed.entry for claimed in group.absent])
             for claimed in group.absent:
                 claimed.data = found[claimed.entry]
 
@@ -339,13 +339,13 @@ class Committer:
         with self.committing:
             with self._lock:
                 there = [entry for entry in entries if entry.state != GONE]
-            return self._journal.bodies(there)
+            return self._journal.read_bodies(there)
 
     def fetch(self, entry: StoredMessage) -> bytes:
         """The same during a decision, under the store's lock. If it fails, memory may have half of the decision, which
         must never be written: so the store stops."""
         try:
-            return self._journal.bodies([entry])[entry]
+            return self._journal.read_bodies([entry])[entry]
         except BaseException as error:
             self.fail(error)
             raise

@@ -34,6 +34,7 @@ from unibus.stores.schemes import (
     split_url,
 )
 from unibus.stores.seam.forked import hold_at_fork
+from unibus.stores.seam.recovery import recover
 
 
 def check(given: str) -> Inspection:
@@ -220,7 +221,7 @@ def _verify(row: StoreScheme, path: str, domain: str, salvage: Salvage) -> None:
     journal = row.journal(path, JournalSettings(domain, HISTORY_AGE_S_DEFAULT, row.history_bytes, 0))
     state = StoreState(NEVER)
     try:
-        journal.load(state)
+        recover(journal, state)
         for entry in salvage.unreadable:
             del entry.entity.entries[entry.sequence]
         latest = max([entity.updated_ns for entity in state.entities.values()], default=0)
@@ -230,7 +231,7 @@ def _verify(row: StoreScheme, path: str, domain: str, salvage: Salvage) -> None:
                 f"the repaired store would differ: {wrong[0]}", "this is a defect of unibus; the original is unchanged"
             )
         for entity in state.entities.values():
-            journal.bodies([entry for entry in entity.entries.values() if entry.data is None])
+            journal.read_bodies([entry for entry in entity.entries.values() if entry.data is None])
     finally:
         journal.close()
         state.release()

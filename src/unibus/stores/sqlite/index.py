@@ -12,7 +12,7 @@ from unibus.stores.sqlite import trace_index
 from unibus.stores.sqlite.rows import Bound, insert
 from unibus.stores.sqlite.trace_index import BUCKETS, Block, bucket_of, crc_of, find
 
-Rows = Callable[[int], Iterable[tuple[int, list[Change], int]]]
+Rows = Callable[[int], Iterable[tuple[int, list[Change]]]]
 """The groups of the log that end after a seq."""
 
 
@@ -58,7 +58,7 @@ class SqliteIndex:
         if self._block.first <= first:
             return self._block
         block = Block(first)
-        for seq, changes, _ in self._rows_after(first - 1):
+        for seq, changes in self._rows_after(first - 1):
             block.add(changes[max(0, first - seq) :])
         return block
 
@@ -66,7 +66,8 @@ class SqliteIndex:
         """The seqs of changes that may be about the message, in order."""
         self._block = self._completed(oldest)  # Reads the log once after an opening.
         crc = crc_of(message_id)
-        return [*self._find_saved(crc), *self._block.find(crc)]
+        # A block is pruned as a whole, so the oldest one may have changes that the log has no more.
+        return [seq for seq in (*self._find_saved(crc), *self._block.find(crc)) if seq >= oldest]
 
     def _find_saved(self, crc: int) -> Iterator[int]:
         sql = "SELECT first, data FROM trace_index WHERE bucket = ? ORDER BY first"

@@ -52,13 +52,13 @@ class SqliteFiles:
     def load_snapshot(self, state: StoreState) -> tuple[int, int]:
         loading = SqliteLoading(self._connection, self._path, state)
         try:
-            covered, overlap = loading.load_snapshot()
+            covered = loading.load_snapshot()
         except apsw.Error as error:
             raise translated(error, self._path) from error
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise damaged(self._path, f"a row of the snapshot is not what was written: {error}") from error
-        self.reached = loading.reached
-        return covered, overlap
+        self.reached = covered.reached
+        return covered.seq, covered.overlap
 
     def groups(self, after: int) -> Iterator[LoggedGroup]:
         begin, last = self._begin(after), after
@@ -133,8 +133,8 @@ class SqliteFiles:
             raise translated(error, self._path) from error
 
     def readers(self) -> list[Reader]:
-        rows = self._connection.execute("SELECT name, seq, missed FROM cursors")
-        return [Reader(name, seq, missed) for name, seq, missed in cast("Iterator[tuple[str, int, int]]", rows)]
+        rows = self._connection.execute("SELECT name, seq FROM cursors")
+        return [Reader(name, seq) for name, seq in cast("Iterator[tuple[str, int]]", rows)]
 
     def close(self) -> None:
         self._connection.close()
@@ -165,7 +165,7 @@ def write_store(path: str, store: SalvagedStore) -> None:
                 save_part(connection, part, store.summary.seq)
             save_summary(connection, store.summary, log_bytes, store.history_from)
             now_ns = time.time_ns()
-            cursors = [value for each in store.readers for value in (each.name, each.seq, now_ns, each.missed)]
+            cursors = [value for each in store.readers for value in (each.name, each.seq, now_ns, 0)]
             insert(connection, "cursors", cursors, 4)
     finally:
         connection.close()

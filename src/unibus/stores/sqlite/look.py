@@ -26,6 +26,7 @@ from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreUnavailable, StoreVersion
 from unibus.stores.files.owner import check_not_inherited
 from unibus.stores.seam.forked import OPENING, hold_at_fork, keep_for_ever, on_fork, opened_by
+from unibus.stores.seam.recovery import load
 from unibus.stores.seam.store_view import Flow
 from unibus.stores.sqlite.bodies import GROUP, SqliteBodies
 from unibus.stores.sqlite.file import (
@@ -35,7 +36,7 @@ from unibus.stores.sqlite.file import (
     newest_version,
     translated,
 )
-from unibus.stores.sqlite.load import SqliteLoading, rows_after
+from unibus.stores.sqlite.load import ReadOnlyLog, groups_after
 from unibus.stores.sqlite.rows import changes_of
 
 GRACE_NS: Final = 1_000_000_000
@@ -175,8 +176,8 @@ class ReadOnlyFile:
     def meta(self, key: str) -> object:
         return self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
 
-    def groups_after(self, seq: int) -> Iterator[tuple[int, list[Change], int]]:
-        return rows_after(self.connection, self.path, seq)
+    def groups_after(self, seq: int) -> Iterator[tuple[int, list[Change]]]:
+        return groups_after(self.connection, self.path, seq)
 
     def rows_after(self, seq: int, changes_max: int, bytes_max: int) -> list[tuple[int, int, int, bytes]]:
         """Undecoded rows of the log after `seq`, until there are enough."""
@@ -270,14 +271,14 @@ class FollowedState:
         self.state.fetch = SqliteBodies(
             self._file.connection, self._file.path
         ).of  # A rule may read a message that is due.
-        SqliteLoading(self._file.connection, self._file.path, self.state).run()
+        load(ReadOnlyLog(self._file.connection, self._file.path), self.state)
         self._seq, self._ahead, self._oldest = self.state.seq, False, self._file.oldest()
         self.flows, self.counting_since = {}, self.state.seq
 
     def _replay(self, last: int) -> bool:
         """Replay the log since the last look. False if a part of it was pruned meanwhile."""
         self.state.replaying = True
-        for seq, changes, _ in self._file.groups_after(self._seq):
+        for seq, changes in self._file.groups_after(self._seq):
             # Pruned since the last look: the changes in between are lost to this reader, so it starts from the
             # snapshot.
             if seq != self._seq + 1:
