@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.dictionary_journal import Dictionary, DictionaryJournal
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Command, Declare
 from unibus.core.lifecycle.state.entity import StoredMessage
@@ -51,6 +52,11 @@ def on_jsonfile(path: Path, clock: VirtualClock, every: int, memory_mb: float, a
 
 def on_memory(clock: VirtualClock) -> EmbeddedStore:
     return EmbeddedStore(MemoryJournal(), clock, clock.timers(lambda: True))
+
+
+def on_dictionary(dictionary: Dictionary, clock: VirtualClock) -> EmbeddedStore:
+    timers = clock.timers(lambda: True)
+    return EmbeddedStore(DictionaryJournal(dictionary), clock, timers, memory_budget_mb=TINY_MB)
 
 
 class Reopening:
@@ -172,6 +178,23 @@ class TestSqliteReopened(StoreContract):
         def open_store(clock: VirtualClock) -> Store:
             every, at_close = request.param
             return Reopening(partial(on_sqlite, folder, clock, every, TINY_MB, at_close))
+
+        return open_store
+
+
+class TestDictionary(StoreContract):
+    """The journal of docs/guide/write-a-store.md."""
+
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        return partial(on_dictionary, Dictionary())
+
+
+class TestDictionaryReopened(StoreContract):
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        def open_store(clock: VirtualClock) -> Store:
+            return Reopening(partial(on_dictionary, Dictionary(), clock))
 
         return open_store
 

@@ -26,7 +26,7 @@ from unibus.limits import MEMORY_HISTORY_BYTES_DEFAULT
 from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.journal import Covered, SnapshotSlice
+from unibus.stores.seam.journal import Covered, GroupFate, SnapshotSlice
 
 CHANGES_KEPT_MAX: Final = 100_000
 """The most changes, however small: some tens of megabytes."""
@@ -100,6 +100,9 @@ class MemoryJournal:
             or self._full_weight - self._chunks[0].weight_before > self._weight_max
         ):
             self._chunks.popleft()
+
+    def look_up(self, first_seq: int, changes: Sequence[Change]) -> GroupFate:
+        return GroupFate.UNKNOWN
 
     def changes_after(self, seq: int) -> Generator[tuple[int, Change], None, None]:
         for chunk in list(self._chunks):

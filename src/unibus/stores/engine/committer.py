@@ -36,7 +36,7 @@ from unibus.safe_log import SafeLogger
 from unibus.stores.engine.snapshot import Snapshot
 from unibus.stores.engine.wake_ups import HistoryWakeUps
 from unibus.stores.seam.commit_placement import CommitPlacement
-from unibus.stores.seam.journal import Journal, SnapshotSlice
+from unibus.stores.seam.journal import GroupFate, Journal, SnapshotSlice
 from unibus.stores.seam.pending import CommitResult, Committing, Pending
 from unibus.threads import DaemonThread
 
@@ -276,9 +276,7 @@ class Committer:
         if part is None and group.sync and not changes and self._unsynced:
             part = SnapshotSlice()  # Nothing to write, but the sync has to cover the groups before it.
         if changes or part is not None:
-            # The durable step. A crash inside leaves the whole group or nothing of it; an error means either, so every
-            # exception but StoreFull stops the store with an unknown outcome.
-            self._journal.append(self.written + 1, changes, group.sync, part)
+            _append(self, self._journal, changes, group.sync, part)
             group.has_changes = bool(changes)
             self.written += len(changes)
             # A sync covers all groups before it, because the log has one order. The JSON log syncs a segment before it
@@ -388,6 +386,31 @@ class Committer:
             left = self._group
             self._group = CommitGroup(self)
         left.decide(self.as_failure)  # Only a store that has failed has calls that still wait.
+
+
+def _append(
+    committer: Committer, journal: Journal, changes: list[Change], sync: bool, part: SnapshotSlice | None
+) -> None:
+    """The durable step. A crash inside leaves the whole group or nothing of it. An error means either, so every
+    exception but StoreFull stops the store with an unknown outcome, unless the journal finds the outcome."""
+    first = committer.written + 1
+    while True:
+        try:
+            journal.append(first, changes, sync, part)
+            return
+        except StoreFailed as error:
+            # Nothing is appended after this group before its fate is known: `committing` is held, so the order stays,
+            # and a group is never in the log twice.
+            fate = journal.look_up(first, changes)
+            if fate is GroupFate.WRITTEN:
+                return
+            if fate is GroupFate.OTHER:
+                raise StoreFailed(
+                    f"another writer has written change {first} of {journal.url}", "open it again"
+                ) from error
+            if fate is GroupFate.UNKNOWN or committer.failure is not None:
+                raise
+            log.warning("%s: the last group is written again: %s", journal.url, described(error))
 
 
 def _ignore() -> None:

@@ -49,7 +49,7 @@ from unibus.stores.jsonfile.state import (
     write_state,
 )
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.journal import Covered, SnapshotSlice
+from unibus.stores.seam.journal import Covered, GroupFate, SnapshotSlice
 from unibus.stores.seam.log_end import NOT_IN_ORDER, NOT_LOADED
 
 log = SafeLogger("unibus")
@@ -214,6 +214,9 @@ class JsonFileJournal:
             # Also Ctrl-C: it may have interrupted a write at any byte.
             self._failure = f"{self._name} could not be written: {error}"
             raise
+
+    def look_up(self, first_seq: int, changes: Sequence[Change]) -> GroupFate:
+        return GroupFate.UNKNOWN  # A second sync after a failed one may report success without having written.
 
     @property
     def is_quick(self) -> bool:

@@ -124,7 +124,7 @@ class ForkedJournal:
     def _refuse(self, *arguments: object, **keywords: object) -> NoReturn:
         raise opened_by(self._pid)
 
-    load_snapshot = append = changes_after = changes_at = find = read_bodies = cursors = trim = _refuse
+    load_snapshot = append = look_up = changes_after = changes_at = find = read_bodies = cursors = trim = _refuse
 
     def close(self) -> None:
         """The parent closes it."""

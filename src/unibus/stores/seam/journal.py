@@ -10,6 +10,7 @@ any thread at the same time.
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from unibus.core.lifecycle.state.changes import Change, SavedEntry, SavedSession, Settings
@@ -74,8 +75,17 @@ class Covered(NamedTuple):
     reached: int = 0
 
 
+class GroupFate(Enum):
+    """What became of a group whose append failed."""
+
+    WRITTEN = 1  # It is in the log, as durable as it was asked for.
+    ABSENT = 2  # Nothing of it is in the log, and an append that is still on its way cannot arrive any more.
+    OTHER = 3  # The log has changes of another writer there.
+    UNKNOWN = 4  # The journal cannot find out.
+
+
 class Journal(Protocol):
-    """Nine verbs, and what they work on. Recovery, events and named readers are written once above it."""
+    """Ten verbs, and what they work on. Recovery, events and named readers are written once above it."""
 
     url: str
     domain: str
@@ -111,8 +121,15 @@ class Journal(Protocol):
 
         The first call ends recovery. It has no changes: what recovery has read is synced before anything is built on
         it, and a journal that prepares its files for writing does so here, and never before.
-        Raises StoreFailed when the outcome is unknown, and StoreFull when nothing of the group was written. After
-        either the journal rejects every further group.
+        Raises StoreFailed when the outcome is unknown, and StoreFull when nothing of the group was written.
+        """
+
+    def look_up(self, first_seq: int, changes: Sequence[Change]) -> GroupFate:
+        """After an append of this group has raised StoreFailed: whether the log has it.
+
+        A journal that can connect again does so here, and waits as long as it has hope; its callers wait meanwhile.
+        After ABSENT the same group is appended again; after OTHER and UNKNOWN the store stops, and every further group
+        is rejected. A group without changes (a sync, a slice of a snapshot) may be repeated, so it may be ABSENT.
         """
 
     def changes_after(self, seq: int) -> Generator[tuple[int, Change], None, None]:

@@ -34,7 +34,7 @@ from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.forked import hold_at_fork
-from unibus.stores.seam.journal import Covered, SnapshotSlice
+from unibus.stores.seam.journal import Covered, GroupFate, SnapshotSlice
 from unibus.stores.seam.log_end import NOT_IN_ORDER, NOT_LOADED, OLDEST, REACHED
 from unibus.stores.sqlite.bodies import GROUP, SqliteBodies
 from unibus.stores.sqlite.checkpoints import Checkpoints
@@ -203,6 +203,9 @@ class SqliteJournal:
         self.last = last
         if changes:  # Else there was no row: only a slice of a snapshot, or a sync.
             self.size_bytes += len(records)
+
+    def look_up(self, first_seq: int, changes: Sequence[Change]) -> GroupFate:
+        return GroupFate.UNKNOWN  # A second sync after a failed one may report success without having written.
 
     @property
     def is_quick(self) -> bool:
