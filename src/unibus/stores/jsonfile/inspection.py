@@ -4,7 +4,7 @@ one."""
 import time
 from collections.abc import Iterator, Sequence
 
-from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.changes import Passed, Sent
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
@@ -120,11 +120,10 @@ class JsonFiles:
         if entry.home_entity:
             return self._snapshots.body(entry.home_entity, entry.home_sequence)
         segment, offset, length = self._places[entry.home_sequence]
-        change: Change = read_line(self._files.read(segment.path, offset, length), segment.path, 0).change
-        data = getattr(change, "data", b"")
-        if not isinstance(data, bytes) or not data:
+        change = read_line(self._files.read(segment.path, offset, length), segment.path, 0).change
+        if not isinstance(change, (Sent, Passed)) or not change.data:
             raise StoreDamaged(f"{segment.path} has no message in change {entry.home_sequence}", "restore a backup")
-        return data
+        return change.data
 
     def readers(self) -> list[Reader]:
         return [Reader(name, cursor.seq) for name, cursor in self._cursors.readers.items()]
