@@ -36,28 +36,23 @@ from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.forked import hold_at_fork
 from unibus.stores.seam.journal import Covered, GroupFate, SnapshotSlice
 from unibus.stores.seam.log_end import NOT_IN_ORDER, NOT_LOADED, OLDEST, REACHED
-from unibus.stores.sqlite.bodies import GROUP, SqliteBodies
+from unibus.stores.sql.bodies import SqlBodies
+from unibus.stores.sql.index import SqlIndex
+from unibus.stores.sql.load import SqlLoading, changes_after, changes_at, groups_after
+from unibus.stores.sql.rows import checksum, pack
+from unibus.stores.sql.tables import SqlTables, damaged
 from unibus.stores.sqlite.checkpoints import Checkpoints
 from unibus.stores.sqlite.file import (
     PAGE_BYTES,
     SqliteTransaction,
     close_after_error,
-    damaged,
     is_no_space,
     open_file,
     translated,
 )
 from unibus.stores.sqlite.groups import Groups
-from unibus.stores.sqlite.index import SqliteIndex
-from unibus.stores.sqlite.load import SqliteLoading, changes_after, groups_after
 from unibus.stores.sqlite.outside_cursors import shown_cursors
 from unibus.stores.sqlite.place import own_file
-from unibus.stores.sqlite.rows import (
-    changes_of,
-    checksum,
-    insert,
-    pack,
-)
 from unibus.stores.sqlite.wal_preallocation import WalPreallocation
 
 log = SafeLogger("unibus")
@@ -119,10 +114,11 @@ class SqliteJournal:
             self.reserve.open()
             connection = open_file(self._path, domain, vfs, exclusive)
             self._connection = connection
-            self._bodies = SqliteBodies(self._connection, self._path)
+            self._tables = SqlTables(self._connection, self._path)
+            self._bodies = SqlBodies(self._tables)
             with self._mutex:
                 self._checkpoints = Checkpoints(self._connection, self._path, self.reserve)
-            self._groups = Groups(self._connection, self.reserve, self._checkpoints)
+            self._groups = Groups(self._connection, self._tables, self.reserve, self._checkpoints)
         except BaseException:
             # The caller has no journal to close, so release everything here.
             if connection is not None:
@@ -133,12 +129,12 @@ class SqliteJournal:
 
     def load_snapshot(self, state: StoreState) -> Covered:
         with self._using_file():
-            loading = SqliteLoading(self._connection, self._path, state)
+            loading = SqlLoading(self._tables, state)
             covered = loading.load_snapshot()
             if self._reached == NOT_LOADED:  # Else a check loads another state.
                 # By the primary key: groups end where a snapshot begins, so these are all groups after it.
-                after = self._connection.execute("SELECT sum(length(records)) FROM log WHERE seq > ?", (covered.seq,))
-                self.size_bytes = loading.log_bytes + cast("int", after.get or 0)
+                after = self._tables.value(self._tables.sql.bytes_after, (covered.seq,))
+                self.size_bytes = loading.log_bytes + cast(int, after or 0)
                 self.domain = loading.domain
                 self.last = loading.log_end(covered.seq)
         return covered
@@ -146,8 +142,8 @@ class SqliteJournal:
     def _begin(self, last: int) -> None:
         """The end of recovery: make durable what it has read, up to change `last`, and prepare for writing."""
         with self._using_file():
-            oldest = self._connection.execute("SELECT min(seq) FROM log").get
-            self._groups.index = SqliteIndex(self._connection, last, self._groups_after)
+            oldest = self._tables.value(self._tables.sql.oldest)
+            self._groups.index = SqlIndex(self._tables, last, self._groups_after)
             # Recovery may have read pages that are only in the kernel's cache, because a sync of the process before
             # failed. The checkpoint and the synced write make them durable before anything is built on them. The
             # write also follows directly on the valid frames of the write-ahead log: frames that recovery has
@@ -238,7 +234,7 @@ class SqliteJournal:
         )
 
     def _groups_after(self, seq: int) -> Iterator[tuple[int, list[Change]]]:
-        return groups_after(self._connection, self._path, seq)
+        return groups_after(self._tables, seq)
 
     # Reading
 
@@ -262,47 +258,32 @@ class SqliteJournal:
             return [] if self._groups.index is None else self._groups.index.find(message_id, self.oldest)
 
     def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
-        found: list[tuple[int, Change]] = []
-        # Neighbours are mostly in one group, so the last decoded group is kept.
-        first, changes = 0, list[Change]()
         with self._using_file():
-            for seq in seqs:
-                if not first <= seq < first + len(changes):
-                    row = self._connection.execute(GROUP, (seq,)).fetchone()
-                    if row is None or row[1] < seq:
-                        continue
-                    first, changes = row[0], changes_of(self._path, *row)
-                found.append((seq, changes[seq - first]))
-        return found
+            return changes_at(self._tables, seqs)
 
     def changes_after(self, seq: int) -> Generator[tuple[int, Change], None, None]:
         with self._using_file():
             # A suspended generator keeps `_mutex`. So callers read it to its end or close it, in the same thread.
-            yield from changes_after(self._connection, self._path, seq)
+            yield from changes_after(self._tables, seq)
 
     # History and its readers
 
     def cursors(self, moved: Mapping[str, int] | None = None) -> dict[str, int]:
-        sql = (
-            "INSERT INTO cursors VALUES (?, ?, ?, 0)"
-            " ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, at_ns = excluded.at_ns"
-        )
         with self._using_file():
             for name, seq in (moved or {}).items():
                 # A reader may act on the position that it has stored, so it must survive a power cut.
                 self._sync(True)
-                self._connection.execute(sql, (name, seq, time.time_ns()))
-            return dict(self._connection.execute("SELECT name, seq FROM cursors")) | shown_cursors(self._path)
+                self._tables.execute(self._tables.sql.move_cursor, (name, seq, time.time_ns()))
+            return dict(self._tables.execute(self._tables.sql.cursors)) | shown_cursors(self._path)
 
     def trim(self, now_ns: int, up_to_seq: int) -> bool:
         """Delete rows from the old end while they are too old or the log is too large; a few per call.
 
         `up_to_seq` is covered by a snapshot, so a crash at any point leaves what recovery needs.
         """
-        sql = "SELECT last, at_ns, length(records) FROM log WHERE last <= ? ORDER BY seq LIMIT ?"
         cut, freed, rows, is_more = 0, 0, 0, False
         with self._using_file():
-            for last, at_ns, size in self._connection.execute(sql, (up_to_seq, TRIM_ROWS)):
+            for last, at_ns, size in self._tables.execute(self._tables.sql.oldest_groups, (up_to_seq, TRIM_ROWS)):
                 # From the old end only, and the first row that stays ends the search: the log must not get a gap.
                 if at_ns >= now_ns - self._history_age_ns and self.size_bytes - freed <= self._history_bytes:
                     break
@@ -323,10 +304,10 @@ class SqliteJournal:
         with SqliteTransaction(self._connection):
             # One transaction: the rows, the index, and the recorded beginning of the log. Without the last one recovery
             # could not tell a log that was pruned completely from one that was lost.
-            self._connection.execute("DELETE FROM log WHERE last <= ?", (cut,))
+            self._tables.execute(self._tables.sql.prune_log, (cut,))
             if self._groups.index is not None:
                 self._groups.index.prune(cut)
-            insert(self._connection, "meta", ("log_bytes", self.size_bytes - freed, OLDEST, cut + 1), 2)
+            self._tables.replace("meta", ("log_bytes", self.size_bytes - freed, OLDEST, cut + 1), 2)
         # After the commit only: memory must not be ahead of a transaction that is rolled back.
         self.oldest = cut + 1
         self.size_bytes -= freed
@@ -364,6 +345,6 @@ class SqliteJournal:
             self._reached = self.last  # Set first: a second `close` does not write it again.
             try:
                 self._sync(True)
-                insert(self._connection, "meta", (REACHED, self.last), 2)
+                self._tables.replace("meta", (REACHED, self.last), 2)
             except apsw.Error as error:
                 log.warning(NOT_IN_ORDER, self._name, error)

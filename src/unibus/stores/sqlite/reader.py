@@ -14,10 +14,10 @@ from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.stores.seam.info_of import info_of
 from unibus.stores.seam.store import EntityInfo
 from unibus.stores.seam.store_view import PAGE, Flow
-from unibus.stores.sqlite.file import damaged
+from unibus.stores.sql.rows import SEQUENCE_BITS, changes_of
+from unibus.stores.sql.tables import damaged
+from unibus.stores.sql.trace_index import bucket_of, crc_of, find
 from unibus.stores.sqlite.look import FollowedState, ReadOnlyFile
-from unibus.stores.sqlite.rows import SEQUENCE_BITS, changes_of
-from unibus.stores.sqlite.trace_index import bucket_of, crc_of, find
 
 _BACK: Final = "SELECT seq, last, crc, records FROM log ORDER BY seq DESC"
 

@@ -10,9 +10,9 @@ from unibus.core.lifecycle.events import is_about
 from unibus.core.lifecycle.state.changes import Change, Completed, Declared, MessageRef, Processed, Sent
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.seam.recovery import recover
-from unibus.stores.sqlite import trace_index
+from unibus.stores.sql import trace_index
+from unibus.stores.sql.trace_index import crc_of, find
 from unibus.stores.sqlite.journal import SqliteJournal
-from unibus.stores.sqlite.trace_index import crc_of, find
 
 
 @pytest.fixture(autouse=True)
