@@ -85,7 +85,11 @@ class GroupFate(Enum):
 
 
 class Journal(Protocol):
-    """Ten verbs, and what they work on. Recovery, events and named readers are written once above it."""
+    """Ten verbs, and what they work on. Recovery, events and named readers are written once above it.
+
+    A journal that has lost its connection connects again in `look_up` and in the verbs that read. A verb that reads and
+    gives up raises StoreFailed; where a decision or a group needs what it reads, that stops the store.
+    """
 
     url: str
     domain: str
@@ -127,7 +131,8 @@ class Journal(Protocol):
     def look_up(self, first_seq: int, changes: Sequence[Change]) -> GroupFate:
         """After an append of this group has raised StoreFailed: whether the log has it.
 
-        A journal that can connect again does so here, and waits as long as it has hope; its callers wait meanwhile.
+        A journal that can connect again does so here, and waits as long as it has hope; its callers wait meanwhile. So
+        it is not `is_quick`: an event loop must not be the one that waits.
         After ABSENT the same group is appended again; after OTHER and UNKNOWN the store stops, and every further group
         is rejected. A group without changes (a sync, a slice of a snapshot) may be repeated, so it may be ABSENT.
         """
