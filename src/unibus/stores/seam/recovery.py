@@ -74,20 +74,21 @@ def load(log: RecoverableLog, state: StoreState) -> int:
 
 
 def _replay(log: RecoverableLog, state: StoreState, covered: Covered) -> None:
-    expected = covered.seq + 1
+    overlap = covered.overlap
+    state.strict = overlap <= covered.seq
     with closing(log.changes_after(covered.seq)) as changes:
-        for seq, change in changes:
+        for expected, (seq, change) in enumerate(changes, covered.seq + 1):
             # A gap cannot come from a crash: groups are appended in order, and pruned from the old end.
             if seq != expected:
                 raise _damaged(log, f"the log, from change {expected} to {seq - 1}: it is missing")
-            state.strict = seq > covered.overlap
             try:
                 replay(state, change)
             except StoreDamaged as error:
                 raise _damaged(log, f"change {seq}: {error.what}") from error
             except (TypeError, ValueError, msgspec.MsgspecError) as error:
                 raise _damaged(log, f"change {seq} is not what was written: {error}") from error
-            expected += 1
+            if seq == overlap:
+                state.strict = True
     state.end_group()
 
 

@@ -124,9 +124,8 @@ class ReadOnlyLog:
 
 def changes_after(tables: SqlTables, seq: int) -> Generator[tuple[int, Change], None, None]:
     for first, changes in groups_after(tables, seq):
-        for number, change in enumerate(changes, first):
-            if number > seq:
-                yield number, change
+        skipped = max(0, seq + 1 - first)  # The first group may begin before.
+        yield from enumerate(changes[skipped:], first + skipped)
 
 
 def groups_after(tables: SqlTables, seq: int) -> Iterator[tuple[int, list[Change]]]:
