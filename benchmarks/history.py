@@ -14,7 +14,7 @@ All through the public interface on SQLite, 200-byte bodies, each in a process o
 import asyncio
 import multiprocessing
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -30,8 +30,9 @@ from benchmarks.report import Figure, Report
 from unibus import MessageBus
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.lifecycle.state.state import StoreState
+from unibus.core.lifecycle.state.changes import Change
 from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.journal import SnapshotSlice
 from unibus.stores.sqlite.journal import SqliteJournal
 
 EVENTS = 10_000_000
@@ -190,10 +191,9 @@ async def _redrive_ours(folder: Path, count: int) -> float:
 class Forgetful(SqliteJournal):
     """A journal that keeps only what recovery needs, and no index of it."""
 
-    def load(self, state: StoreState) -> int:
-        covered = super().load(state)
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self._groups.index = None
-        return covered
+        super().append(first_seq, changes, sync, part)
 
 
 @asynccontextmanager

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.dictionary_journal import Dictionary, DictionaryJournal
+from tests.unit.stores.sql.other_engine import OtherJournal
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Command, Declare
 from unibus.core.lifecycle.state.entity import StoredMessage
@@ -56,6 +58,19 @@ def on_jsonfile(path: Path, clock: VirtualClock, every: int, memory_mb: float, a
 
 def on_memory(clock: VirtualClock) -> EmbeddedStore:
     return EmbeddedStore(MemoryJournal(), clock, clock.timers(lambda: True))
+
+
+def on_dictionary(dictionary: Dictionary, clock: VirtualClock) -> EmbeddedStore:
+    timers = clock.timers(lambda: True)
+    return EmbeddedStore(DictionaryJournal(dictionary), clock, timers, memory_budget_mb=TINY_MB)
+
+
+def on_another_engine(path: Path, every: int, memory_mb: float, clock: VirtualClock) -> EmbeddedStore:
+    journal, timers = OtherJournal(str(path / "other.db")), clock.timers(lambda: True)
+    limits = SnapshotLimits(at_close=False)
+    return EmbeddedStore(
+        journal, clock, timers, snapshot_every=every, snapshot_limits=limits, memory_budget_mb=memory_mb
+    )
 
 
 class Reopening:
@@ -200,6 +215,40 @@ class TestSqliteReopened(StoreContract):
         def open_store(clock: VirtualClock) -> Store:
             every, at_close = request.param
             return Reopening(partial(on_sqlite, folder, clock, every, TINY_MB, at_close))
+
+        return open_store
+
+
+class TestDictionary(StoreContract):
+    """The journal of docs/guide/write-a-store.md."""
+
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        return partial(on_dictionary, Dictionary())
+
+
+class TestDictionaryReopened(StoreContract):
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        def open_store(clock: VirtualClock) -> Store:
+            return Reopening(partial(on_dictionary, Dictionary(), clock))
+
+        return open_store
+
+
+class TestAnotherSqlEngine(StoreContract):
+    """The row code of stores/sql knows no engine."""
+
+    @pytest.fixture(params=[(200_000, 256.0), (5, TINY_MB)], ids=["log", "snapshots"])
+    def open_store(self, folder: Path, request: pytest.FixtureRequest) -> OpenStore:
+        return partial(on_another_engine, folder, *request.param)
+
+
+class TestAnotherSqlEngineReopened(StoreContract):
+    @pytest.fixture
+    def open_store(self, folder: Path) -> OpenStore:
+        def open_store(clock: VirtualClock) -> Store:
+            return Reopening(partial(on_another_engine, folder, 5, TINY_MB, clock))
 
         return open_store
 

@@ -24,8 +24,8 @@ from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.jsonfile import log as jsonfile_log
 from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.seam.journal import Journal
+from unibus.stores.sql import trace_index
 from unibus.stores.sqlite import journal as sqlite
-from unibus.stores.sqlite import trace_index
 from unibus.stores.sqlite.journal import SqliteJournal
 
 TOLD = ("marks", "stored", "taken", "states")

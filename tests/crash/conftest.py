@@ -7,8 +7,8 @@ import pytest
 
 from unibus.stores.engine import snapshot
 from unibus.stores.jsonfile import log as jsonfile_log
+from unibus.stores.sql import trace_index
 from unibus.stores.sqlite import journal as sqlite
-from unibus.stores.sqlite import trace_index
 
 
 @contextmanager

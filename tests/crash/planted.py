@@ -40,7 +40,7 @@ class AnswersFirst(Planted):
             self.journal.append(*late)
 
     def __getattr__(self, name: str) -> object:
-        if name in ("bodies", "events_after", "changes_after", "trim", "close"):
+        if name in ("read_bodies", "changes_after", "changes_at", "find", "trim", "close"):
             self._write_late()
         return super().__getattr__(name)
 

@@ -24,8 +24,8 @@ from unibus.stores.files.reserve import Reserve
 from unibus.stores.jsonfile import log as jsonfile_log
 from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.seam.journal import Journal
+from unibus.stores.sql import trace_index
 from unibus.stores.sqlite import journal as sqlite
-from unibus.stores.sqlite import trace_index
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.files import FolderDisk

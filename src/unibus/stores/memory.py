@@ -12,14 +12,13 @@ reference, and still gets each change with its seq. So readers need no lock.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Final, final
 from uuid import uuid4
 
 from mypy_extensions import mypyc_attr
 
-from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
-from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.events import is_about
 from unibus.core.lifecycle.state.changes import Change
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
@@ -28,7 +27,7 @@ from unibus.limits import MEMORY_HISTORY_BYTES_DEFAULT
 from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.journal import SnapshotSlice
+from unibus.stores.seam.journal import Covered, GroupFate, SnapshotSlice
 
 CHANGES_KEPT_MAX: Final = 100_000
 """The most changes, however small: some tens of megabytes."""
@@ -64,35 +63,30 @@ class MemoryJournal:
         self.identity = uuid4().hex
         self.reserve = Reserve("", 0)
         self.held = HeldFiles()
-        self._domain = domain
+        self.domain = domain
+        self.is_quick = True
+        self.last = 0
         self._changes_max = changes_kept_max
         self._weight_max = history_bytes
-        self._state = StoreState(0)  # Replaced by `load`.
+        self._state = StoreState(0)  # Replaced by the first `load_snapshot`.
+        self._is_loaded = False
         self._open = Chunk(1, 0)
         # Never empty: `oldest_seq` and `size_bytes` read its first chunk.
         self._chunks: deque[Chunk] = deque([self._open])
         self._full_seq = changes_kept_max // _CHUNKS  # The open chunk is full at this change,
         self._full_weight = history_bytes // _CHUNKS  # or at this total weight.
-        self._last = 0
         self._cursors: dict[str, int] = {}
 
-    def load(self, state: StoreState) -> int:
-        self._state = state
-        return 0  # Nothing survives a process, so there is nothing to load.
-
-    def reload(self, state: StoreState) -> bool:
-        # Without the first changes a state cannot be built again.
-        if self.oldest_seq() != 1:
-            return False  # The oldest changes are evicted.
-        for _, change in self.changes_after(0):
-            replay(state, change)
-        return True
+    def load_snapshot(self, state: StoreState) -> Covered:
+        if not self._is_loaded:  # Else a check loads another state.
+            self._state, self._is_loaded = state, True
+        return Covered()  # Nothing survives a process, so there is nothing to load.
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         # No lock: the store's lock is held by the caller, and readers use `_last` and a copy of the list of chunks.
         # Before `_last`: a reader that sees the new number finds the changes.
         self._open.changes.extend(changes)
-        self._last = last = first_seq + len(changes) - 1
+        self.last = last = first_seq + len(changes) - 1
         # Runs for every message: two comparisons, and the rest once per chunk.
         weight: int = self._state.weight  # Not an i64: a limit may be larger than any of these.
         if weight >= self._full_weight or last >= self._full_seq:
@@ -100,9 +94,9 @@ class MemoryJournal:
 
     def _begin_chunk(self) -> None:
         weight: int = self._state.weight
-        self._open = Chunk(self._last + 1, weight)
+        self._open = Chunk(self.last + 1, weight)
         self._chunks.append(self._open)
-        self._full_seq = self._last + max(1, self._changes_max // _CHUNKS)
+        self._full_seq = self.last + max(1, self._changes_max // _CHUNKS)
         self._full_weight = weight + max(1, self._weight_max // _CHUNKS)
         # The new chunk counts with its full size, so that the limits also hold when it is full.
         while len(self._chunks) > 1 and (
@@ -111,35 +105,10 @@ class MemoryJournal:
         ):
             self._chunks.popleft()
 
-    def is_quick(self) -> bool:
-        return True
+    def look_up(self, first_seq: int, changes: Sequence[Change]) -> GroupFate:
+        return GroupFate.UNKNOWN
 
-    def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
-        for entry in entries:
-            # Never the case: the state of a store in memory has no budget, and keeps the data of every message.
-            raise StoreFailed(f"the data of {entry.entity.name!r} #{entry.sequence} is not in memory")
-        return {}
-
-    def events_after(
-        self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
-    ) -> tuple[list[Event], int]:
-        rows: list[Event] = []
-        last = self._last  # Read first: changes that are appended meanwhile belong to the next call.
-        for number, change in self.changes_after(seq):
-            if len(rows) == limit or number > last:
-                break
-            if not kinds or kind_of(change) in kinds:
-                rows.append(event_of(number, change, self._domain, names))
-        return rows, last
-
-    def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
-        return [
-            event_of(seq, change, self._domain, names)
-            for seq, change in self.changes_after(0)
-            if is_about(change, message_id)
-        ]
-
-    def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
+    def changes_after(self, seq: int) -> Generator[tuple[int, Change], None, None]:
         # A copy: `append` may evict a chunk while this generator is suspended.
         for chunk in list(self._chunks):
             skipped = max(0, seq + 1 - chunk.first)
@@ -156,23 +125,27 @@ class MemoryJournal:
             found += [(seq, chunk.changes[seq - chunk.first]) for seq in here]
         return found
 
-    def cursors(self) -> dict[str, int]:
+    def find(self, message_id: str) -> list[int]:
+        return [seq for seq, change in self.changes_after(0) if is_about(change, message_id)]
+
+    def read_bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
+        for entry in entries:
+            raise StoreFailed(f"the data of {entry.entity.name!r} #{entry.sequence} is not in memory")
+        return {}
+
+    def cursors(self, moved: Mapping[str, int] | None = None) -> dict[str, int]:
+        self._cursors.update(moved or {})
         return dict(self._cursors)
-
-    def move_cursor(self, name: str, seq: int) -> None:
-        self._cursors[name] = seq
-
-    def missed(self, name: str) -> int:
-        read = self._cursors.get(name)
-        return 0 if read is None else max(0, self.oldest_seq() - 1 - read)
 
     def trim(self, now_ns: int, up_to_seq: int) -> bool:
         return False  # `append` evicts chunks.
 
+    @property
     def size_bytes(self) -> int:
         return self._state.weight - self._chunks[0].weight_before
 
-    def oldest_seq(self) -> int:
+    @property
+    def oldest(self) -> int:
         return self._chunks[0].first
 
     def close(self) -> None:

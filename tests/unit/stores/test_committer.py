@@ -32,7 +32,8 @@ class SlowJournal(MemoryJournal):
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self.writing()
-        self.groups.append((first_seq, len(changes), sync))
+        if changes:  # Else recovery ends.
+            self.groups.append((first_seq, len(changes), sync))
         super().append(first_seq, changes, sync, part)
 
 

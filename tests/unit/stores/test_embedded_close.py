@@ -42,7 +42,8 @@ class HeldJournal(MemoryJournal):
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self.writing()
         super().append(first_seq, changes, sync, part)
-        self.log.append("written")
+        if changes:  # Else recovery ends.
+            self.log.append("written")
 
     def close(self) -> None:
         self.closing()

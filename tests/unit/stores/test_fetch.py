@@ -22,10 +22,10 @@ class Unreadable(SqliteJournal):
 
     broken = False
 
-    def bodies(self, entries: object) -> dict[StoredMessage, bytes]:
+    def read_bodies(self, entries: object) -> dict[StoredMessage, bytes]:
         if self.broken:
             raise StoreFailed("the disk cannot be read")
-        return super().bodies(entries)  # type: ignore[arg-type]
+        return super().read_bodies(entries)  # type: ignore[arg-type]
 
 
 def opened(path: Path, clock: VirtualClock) -> tuple[Unreadable, Rig]:

@@ -156,18 +156,18 @@ def test_history_stays_below_its_limit(work: Callable[[Rig], None], rig: Rig, jo
     work(rig)
     events = rig.events()
     assert kept_bytes(journal) <= LIMIT
-    assert LIMIT / 2 < journal.size_bytes() <= LIMIT
-    assert 1 < journal.oldest_seq() == events[0].seq
+    assert LIMIT / 2 < journal.size_bytes <= LIMIT
+    assert 1 < journal.oldest == events[0].seq
     assert [event.seq for event in events] == list(range(events[0].seq, rig.store.health().last_seq + 1))
     health = rig.store.health()
-    assert (health.oldest_seq, health.history_bytes) == (journal.oldest_seq(), journal.size_bytes())
+    assert (health.oldest_seq, health.history_bytes) == (journal.oldest, journal.size_bytes)
 
 
 def test_messages_that_exist_are_untouched(rig: Rig, journal: MemoryJournal) -> None:
     rig.queue("q")
     bodies = [f"{number}{LARGE}" for number in range(TIMES)]
     rig.fill("q", bodies)
-    assert journal.oldest_seq() > 1
+    assert journal.oldest > 1
     assert rig.drain("q") == bodies
     assert rig.store.check() == []
 
@@ -177,15 +177,15 @@ def test_many_small_changes_are_bound_as_well(rig: Rig, journal: MemoryJournal) 
     for number in range(2_000):
         rig.send("q", number)
         rig.claim("q", lock=False)
-    assert journal.size_bytes() <= LIMIT
-    assert journal.oldest_seq() > 1
+    assert journal.size_bytes <= LIMIT
+    assert journal.oldest > 1
 
 
 def test_one_group_that_is_too_large_leaves_no_history(rig: Rig, journal: MemoryJournal) -> None:
     rig.queue("q")
     rig.send("q", "x" * 2 * LIMIT)
     assert rig.events() == []
-    assert journal.oldest_seq() == 3
+    assert journal.oldest == 3
     rig.send("q", "later")
     assert [event.seq for event in rig.events()] == [3]
     assert rig.drain("q") == ["x" * 2 * LIMIT, "later"]
@@ -197,15 +197,15 @@ def test_a_limit_may_be_larger_than_any_history() -> None:
     store = EmbeddedStore(journal, clock, clock.timers(lambda: True))
     rig = Rig(store, clock)
     removed(rig)
-    assert journal.oldest_seq() == 1
-    assert journal.size_bytes() > LIMIT
+    assert journal.oldest == 1
+    assert journal.size_bytes > LIMIT
     store.close()
 
 
 def test_readers_know_what_they_missed(rig: Rig, journal: MemoryJournal) -> None:
     rig.store.history.move_cursor("slow", 5)
     removed(rig)
-    assert rig.store.history.missed("slow") == journal.oldest_seq() - 1 - 5 > 0
+    assert rig.store.history.missed("slow") == journal.oldest - 1 - 5 > 0
 
 
 def test_the_past_begins_with_what_is_kept(rig: Rig, journal: MemoryJournal) -> None:
@@ -231,7 +231,7 @@ def test_a_reader_in_the_middle_gets_no_change_under_a_wrong_number(rig: Rig, jo
     seen = [next(reading)]
     for _ in range(TIMES):
         rig.send("q", LARGE)
-    assert journal.oldest_seq() > 11
+    assert journal.oldest > 11
     seen += list(reading)
     assert all(change.sequence == seq - 1 for seq, change in seen)
     assert [seq for seq, _ in seen] == sorted({seq for seq, _ in seen})

@@ -20,9 +20,10 @@ from unibus.stores.jsonfile.snapshot import PART
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.journal import SnapshotSlice
-from unibus.stores.sqlite import trace_index
+from unibus.stores.sql import trace_index
+from unibus.stores.sql.index import SqlIndex
+from unibus.stores.sql.tables import SqlTables
 from unibus.stores.sqlite.file import SqliteTransaction, open_file
-from unibus.stores.sqlite.index import SqliteIndex
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.clock.virtual_clock import VirtualClock
 
@@ -110,7 +111,7 @@ def test_a_block_of_the_index_that_was_rolled_back_is_still_in_memory(
 ) -> None:
     monkeypatch.setattr(trace_index, "BLOCK_CHANGES", 2)
     connection = open_file(str(tmp_path / "bus.db"), "local", None, False)
-    index = SqliteIndex(connection, 0, lambda _: [])
+    index = SqlIndex(SqlTables(connection, "bus.db"), 0, lambda _: [])
     changes: list[Change] = [Sent(0, 1, each, MessageRef(f"m{each}", 1), 50, 0, 0, None, b"x") for each in (1, 2)]
     index.add(changes)
     assert index.is_due()

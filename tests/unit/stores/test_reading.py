@@ -24,7 +24,7 @@ from unibus.stores.memory import MemoryJournal
 from unibus.stores.schemes import open_reader
 from unibus.stores.seam.store import EntityInfo
 from unibus.stores.seam.store_view import Flow, OpenStoreReader, StoreReader, last_events, seq_before
-from unibus.stores.sqlite import trace_index
+from unibus.stores.sql import trace_index
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.stores.sqlite.reader import SqliteReader
 from unibus.sync import MessageBus

@@ -260,14 +260,14 @@ def test_the_error_of_an_open_is_not_hidden_by_that_of_the_close_after_it(
 ) -> None:
     really_close = JsonFileJournal.close
 
-    def load(journal: JsonFileJournal, state: object) -> int:
+    def load_snapshot(journal: JsonFileJournal, state: object) -> None:
         raise StoreDamaged("the first error")
 
     def close(journal: JsonFileJournal) -> None:
         really_close(journal)
         raise StoreFailed("the second error")
 
-    monkeypatch.setattr(JsonFileJournal, "load", load)
+    monkeypatch.setattr(JsonFileJournal, "load_snapshot", load_snapshot)
     monkeypatch.setattr(JsonFileJournal, "close", close)
     with pytest.raises(StoreDamaged, match="the first error"):
         MessageBus(f"jsonfile:///{tmp_path}/bus")

@@ -15,6 +15,7 @@ from mypy_extensions import i64, mypyc_attr
 from unibus.bus.api.runtime import BusFinalizer, BusRuntime
 from unibus.bus.compat.backend_workers import BackendWorkers
 from unibus.bus.compat.backends import MessageBackend
+from unibus.bus.compat.persistence import SqlitePersistence
 from unibus.bus.health import HealthStatus
 from unibus.bus.mistaken_keywords import CONSTRUCTOR, unknown_keyword
 from unibus.bus.names import checked_name
@@ -25,7 +26,7 @@ from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.subscription import Subscription
 from unibus.bus.queues.transactions import Transaction, current
 from unibus.bus.settings import BusConfig, ChannelConfig, SubscribeOptions, channel_config
-from unibus.bus.store_url import sqlite_url, url_of
+from unibus.bus.store_url import is_store, sqlite_url, url_of
 from unibus.bus.subscriptions.requests import Requests
 from unibus.bus.subscriptions.subscriptions import (
     Decorated,
@@ -133,7 +134,7 @@ class BusOperations:
                 "with_persistence() is too late: the bus has a store already, or is traced",
                 "call with_persistence() first, right after MessageBus()",
             )
-        given: object = getattr(persistence, "store", persistence)  # A SqlitePersistence has a store.
+        given = persistence.store if isinstance(persistence, SqlitePersistence) else persistence
         self._runtime.open_store(given if is_store(given) else url_of(given) or "memory://", False)
         self._durable = self._runtime.durable
         return self
@@ -250,7 +251,7 @@ class BusOperations:
         self._runtime.queues().store.history.move_cursor(checked_name(name), seq)
 
     def missed_events(self, name: str) -> int:
-        """How many events retention removed before the reader had read them."""
+        """How many events after the cursor of the reader retention removed. Ask before `move_cursor`."""
         return self._runtime.queues().store.history.missed(name)
 
     # Subscriptions
@@ -533,11 +534,6 @@ def cannot_schedule() -> UsageError:
         "publish() delivers at once and cannot schedule a message",
         "use send(queue, payload, delay=…) or schedule(queue, payload, at), which store the message until then",
     )
-
-
-def is_store(value: object) -> bool:
-    """Whether the value is an open store: one of ours, or another implementation."""
-    return hasattr(value, "apply") and hasattr(value, "claim") and hasattr(value, "watch")
 
 
 def several(payloads: Iterable[object]) -> list[object]:

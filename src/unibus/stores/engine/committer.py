@@ -36,7 +36,7 @@ from unibus.safe_log import SafeLogger
 from unibus.stores.engine.snapshot import Snapshot
 from unibus.stores.engine.wake_ups import HistoryWakeUps
 from unibus.stores.seam.commit_placement import CommitPlacement
-from unibus.stores.seam.journal import Journal, SnapshotSlice
+from unibus.stores.seam.journal import GroupFate, Journal, SnapshotSlice
 from unibus.stores.seam.pending import CommitResult, Committing, Pending
 from unibus.threads import DaemonThread
 
@@ -180,7 +180,7 @@ class Committer:
             not self.commit_placement.on_loops
             or coming.absent
             or self._snapshot.is_due(self._state.seq)
-            or not self._journal.is_quick()
+            or not self._journal.is_quick
         ):
             return False
         if (coming.sync and not self.commit_placement.is_quick()) or not self.committing.acquire(blocking=False):
@@ -276,9 +276,7 @@ class Committer:
         if part is None and group.sync and not changes and self._unsynced:
             part = SnapshotSlice()  # Nothing to write, but the sync has to cover the groups before it.
         if changes or part is not None:
-            # The durable step. A crash inside leaves the whole group or nothing of it; an error means either, so every
-            # exception but StoreFull stops the store with an unknown outcome.
-            self._journal.append(self.written + 1, changes, group.sync, part)
+            _append(self, self._journal, changes, group.sync, part)
             group.has_changes = bool(changes)
             self.written += len(changes)
             # A sync covers all groups before it, because the log has one order. The JSON log syncs a segment before it
@@ -295,7 +293,7 @@ class Committer:
         if group.absent:
             # After the write, under `committing`: no slice can delete these rows in between (`wanted` in `_next_part`).
             # The results are not returned before this is done.
-            found = self._journal.bodies([claimed.entry for claimed in group.absent])
+            found = self._journal.read_bodies([claimed.entry for claimed in group.absent])
             for claimed in group.absent:
                 claimed.data = found[claimed.entry]
 
@@ -339,13 +337,13 @@ class Committer:
         with self.committing:
             with self._lock:
                 there = [entry for entry in entries if entry.state != GONE]
-            return self._journal.bodies(there)
+            return self._journal.read_bodies(there)
 
     def fetch(self, entry: StoredMessage) -> bytes:
         """The same during a decision, under the store's lock. If it fails, memory may have half of the decision, which
         must never be written: so the store stops."""
         try:
-            return self._journal.bodies([entry])[entry]
+            return self._journal.read_bodies([entry])[entry]
         except BaseException as error:
             self.fail(error)
             raise
@@ -388,6 +386,31 @@ class Committer:
             left = self._group
             self._group = CommitGroup(self)
         left.decide(self.as_failure)  # Only a store that has failed has calls that still wait.
+
+
+def _append(
+    committer: Committer, journal: Journal, changes: list[Change], sync: bool, part: SnapshotSlice | None
+) -> None:
+    """The durable step. A crash inside leaves the whole group or nothing of it. An error means either, so every
+    exception but StoreFull stops the store with an unknown outcome, unless the journal finds the outcome."""
+    first = committer.written + 1
+    while True:
+        try:
+            journal.append(first, changes, sync, part)
+            return
+        except StoreFailed as error:
+            # Nothing is appended after this group before its fate is known: `committing` is held, so the order stays,
+            # and a group is never in the log twice.
+            fate = journal.look_up(first, changes)
+            if fate is GroupFate.WRITTEN:
+                return
+            if fate is GroupFate.OTHER:
+                raise StoreFailed(
+                    f"another writer has written change {first} of {journal.url}", "open it again"
+                ) from error
+            if fate is GroupFate.UNKNOWN or committer.failure is not None:
+                raise
+            log.warning("%s: the last group is written again: %s", journal.url, described(error))
 
 
 def _ignore() -> None:

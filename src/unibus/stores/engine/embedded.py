@@ -64,6 +64,7 @@ from unibus.stores.seam.info_of import info_of
 from unibus.stores.seam.journal import Journal, checked_level
 from unibus.stores.seam.moment import StoreCopy, copy_of
 from unibus.stores.seam.pending import Pending, resolved, running_loop
+from unibus.stores.seam.recovery import recover
 from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth, StoreIdentity
 
 log = SafeLogger("unibus")
@@ -98,9 +99,9 @@ class EmbeddedStore:
         self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
         self._lock, self._in_memory = threading.RLock(), journal.durability == Durability.D0
         self._state = _empty_state(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
-        # Recovery. Until it returns no other thread has this object, so no lock is held. The state it makes is what the
+        # Until recovery returns no other thread has this object, so no lock is held. The state it makes is what the
         # log says, and the log has everything that was acknowledged.
-        covered = journal.load(self._state)
+        covered = recover(journal, self._state)
         self.identity = StoreIdentity(journal.identity, uuid4().hex)
         self._state.idle_since_ns = self.now_ns()  # Idle times from before the opening are not recorded.
         limits = snapshot_limits or SnapshotLimits()
@@ -425,11 +426,13 @@ class EmbeddedStore:
             self._begin()
             # Everything stops for this: `committing` so that no row is deleted, `_lock` so that all messages are of one
             # moment.
-            return copy_of(self._state, self._journal.bodies)
+            return copy_of(self._state, self._journal.read_bodies)
 
     # Health and closing
 
     def health(self) -> StoreHealth:
+        if self._opened_by:
+            raise opened_by(self._opened_by)
         failure = self._committer.failure
         problem = "closed" if self._closed else "" if failure is None else described(failure)
         if not problem:
@@ -448,8 +451,8 @@ class EmbeddedStore:
             # Without the lock, so that health works also while the store hangs on a disk. The list is a copy: another
             # thread may create an entity meanwhile.
             messages=sum(len(entity.entries) for entity in list(self._state.entities.values())),
-            history_bytes=self._journal.size_bytes(),
-            oldest_seq=0 if problem else self._journal.oldest_seq(),
+            history_bytes=self._journal.size_bytes,
+            oldest_seq=0 if problem else self._journal.oldest,
             warning="" if self._space is None else self._space.warning(),
             stopped=bool(problem),
             identity=self.identity,

@@ -6,11 +6,12 @@ keeps its position in a cursor. History is kept within limits; what recovery doe
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from typing import Final
 
 from unibus.core.lifecycle.admission import target_of
-from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
 from unibus.core.lifecycle.state.changes import Change
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.engine.committer import Committer
@@ -45,22 +46,39 @@ class EmbeddedHistory:
         self._watchers = watchers
 
     def events_after(self, seq: int, limit: int = 1_000, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
-        return self._journal.events_after(seq, limit, self._settled(), kinds)
+        self._settle()
+        # Read first: changes that are appended meanwhile belong to the next call.
+        last = self._journal.last
+        domain, names = self._journal.domain, self._names()
+        rows: list[Event] = []
+        with closing(self._journal.changes_after(seq)) as changes:
+            for number, change in changes:
+                if len(rows) >= limit or number > last:
+                    break
+                if not kinds or kind_of(change) in kinds:
+                    rows.append(event_of(number, change, domain, names))
+        return rows, last
 
     def events_of(self, message_id: str) -> list[Event]:
-        return self._journal.events_of(message_id, self._settled())
+        self._settle()
+        found = self._journal.changes_at(self._journal.find(message_id))
+        domain, names = self._journal.domain, self._names()
+        return [event_of(seq, change, domain, names) for seq, change in found if is_about(change, message_id)]
 
-    def _settled(self) -> dict[int, str]:
-        """Sync first, so that a power cut cannot undo what a reader has seen. Returns the names of all entities."""
+    def _settle(self) -> None:
+        """Sync first, so that a power cut cannot undo what a reader has seen."""
         with self._lock:
             self._check()
-            # A copy: the journal reads it without the store's lock, while other threads declare entities.
-            names = dict(self._state.known)
         # Without this, a reader could store a position whose events a power cut removes; the store would then use the
         # same seqs for other events, and the reader would never see those.
         if self._syncs:
             self._committer.sync()
-        return names
+
+    def _names(self) -> dict[int, str]:
+        """The names of all entities that the changes read so far can mention: a copy, because other threads declare
+        entities meanwhile."""
+        with self._lock:
+            return dict(self._state.known)
 
     def replay_index(self, entity: str, after_sequence: int, since_ns: int) -> ReplayIndex:
         with self._lock:
@@ -78,20 +96,17 @@ class EmbeddedHistory:
 
     def some_after(self, seq: int) -> list[tuple[int, Change]]:
         """One page: a commit waits while a reader reads."""
-        self._settled()
-        changes = self._journal.changes_after(seq)
+        self._settle()
         # The generator holds the journal's lock from its first step until it ends, so it is read quickly and closed
         # here. Left to the garbage collector it could block every commit.
-        page = list(itertools.islice(changes, PAGE))
-        if isinstance(changes, Generator):
-            changes.close()
-        return page
+        with closing(self._journal.changes_after(seq)) as changes:
+            return list(itertools.islice(changes, PAGE))
 
     def changes_at(self, seqs: list[int]) -> list[tuple[int, Change]]:
-        return list(self._journal.changes_at(seqs))
+        return self._journal.changes_at(seqs)
 
     def oldest_seq(self) -> int:
-        return self._journal.oldest_seq()
+        return self._journal.oldest
 
     # Named readers
 
@@ -99,10 +114,11 @@ class EmbeddedHistory:
         return self._journal.cursors().get(name, 0)
 
     def move_cursor(self, name: str, seq: int) -> None:
-        self._journal.move_cursor(name, seq)
+        self._journal.cursors({name: seq})
 
     def missed(self, name: str) -> int:
-        return self._journal.missed(name)
+        read = self._journal.cursors().get(name)
+        return 0 if read is None else max(0, self._journal.oldest - 1 - read)
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
         # The watch may be added after the last commit: the caller reads once more afterwards, as the protocol says.

@@ -221,7 +221,7 @@ class Snapshot:
                 # Under the store's lock, also if it reads from disk: the row must be of the same moment as `seq`. An
                 # error is not caught here: without this message the snapshot would be incomplete
                 # (`Committer._next_part`).
-                data = entry.data if entry.data is not None else self._journal.bodies([entry])[entry]
+                data = entry.data if entry.data is not None else self._journal.read_bodies([entry])[entry]
                 part.entries.append((entry.entity.number, entry.sequence, entry.as_saved(), data))
                 part.sources.append(entry)
                 size += len(data)

@@ -34,6 +34,7 @@ from unibus.stores.schemes import (
     split_url,
 )
 from unibus.stores.seam.forked import hold_at_fork
+from unibus.stores.seam.recovery import recover
 
 
 def check(given: str) -> Inspection:
@@ -233,7 +234,7 @@ def _verify(row: StoreScheme, path: str, domain: str, salvage: Salvage) -> None:
     journal = row.journal(path, JournalSettings(domain, HISTORY_AGE_S_DEFAULT, row.history_bytes, 0))
     state = StoreState(NEVER)
     try:
-        journal.load(state)
+        recover(journal, state)
         for entry in salvage.unreadable:
             # The new store does not have these, so both states are compared without them.
             del entry.entity.entries[entry.sequence]
@@ -245,7 +246,7 @@ def _verify(row: StoreScheme, path: str, domain: str, salvage: Salvage) -> None:
             )
         for entity in state.entities.values():
             # Reads every body once: a checksum that does not match raises here, and not at the first receive.
-            journal.bodies([entry for entry in entity.entries.values() if entry.data is None])
+            journal.read_bodies([entry for entry in entity.entries.values() if entry.data is None])
     finally:
         journal.close()
         state.release()

@@ -4,7 +4,7 @@ one."""
 import time
 from collections.abc import Iterator, Sequence
 
-from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.changes import Passed, Sent
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
@@ -43,12 +43,10 @@ class JsonFiles:
 
     def load_snapshot(self, state: StoreState) -> tuple[int, int]:
         try:
-            JsonLoading(self._files, self._folder, self._state, self._snapshots, self._log).load_snapshot(state)
+            covered = JsonLoading(self._files, self._folder, self._state, self._snapshots).load_snapshot(state)
         except OSError as error:
             raise unavailable(self._folder, error) from error
-        # `bodies` reads from the files of the snapshot, and finds them by this list.
-        self._snapshots.listed = {listed.file: listed for listed in self._state.files}
-        return self._state.covers, self._state.overlap
+        return covered.seq, covered.overlap
 
     def groups(self, after: int) -> Iterator[LoggedGroup]:
         # Problems are held back until a valid group follows: only then is it known whether they are before `after`,
@@ -122,14 +120,13 @@ class JsonFiles:
         if entry.home_entity:
             return self._snapshots.body(entry.home_entity, entry.home_sequence)
         segment, offset, length = self._places[entry.home_sequence]
-        change: Change = read_line(self._files.read(segment.path, offset, length), segment.path, 0).change
-        data = getattr(change, "data", b"")
-        if not isinstance(data, bytes) or not data:
+        change = read_line(self._files.read(segment.path, offset, length), segment.path, 0).change
+        if not isinstance(change, (Sent, Passed)) or not change.data:
             raise StoreDamaged(f"{segment.path} has no message in change {entry.home_sequence}", "restore a backup")
-        return data
+        return change.data
 
     def readers(self) -> list[Reader]:
-        return [Reader(name, cursor.seq, cursor.missed) for name, cursor in self._cursors.readers.items()]
+        return [Reader(name, cursor.seq) for name, cursor in self._cursors.readers.items()]
 
     def close(self) -> None:
         """Nothing is open."""
@@ -153,7 +150,7 @@ def write_store(folder: str, store: SalvagedStore) -> None:
         for part in store.slices:
             snapshots.take(part)
         snapshots.finish(store.summary, instant_text(time.time_ns()))
-        readers = {each.name: CursorRecord(each.seq, each.missed) for each in store.readers}
+        readers = {each.name: CursorRecord(each.seq) for each in store.readers}
         if readers or store.history_from > 1:
             write_cursors(disk, folder, Cursors(oldest=store.history_from, readers=readers))
     finally:

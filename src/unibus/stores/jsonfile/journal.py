@@ -15,13 +15,13 @@ acknowledged is in the log. One process owns the folder (`state.json.lock`).
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
+from unibus.core.lifecycle.events import is_about
 from unibus.core.lifecycle.state.changes import Change
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
@@ -50,7 +50,7 @@ from unibus.stores.jsonfile.state import (
     write_state,
 )
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.journal import SnapshotSlice
+from unibus.stores.seam.journal import Covered, GroupFate, SnapshotSlice
 from unibus.stores.seam.log_end import NOT_IN_ORDER, NOT_LOADED
 
 log = SafeLogger("unibus")
@@ -79,13 +79,14 @@ class JsonFileJournal:
         self.identity = ""
         self._folder = path if files is not None else os.path.realpath(path)
         self._name = Path(path).name
-        self._domain = domain
+        self.domain = domain
         self._history_age_ns = round(history_age_s * 1e9)
         self._history_bytes = history_bytes
         self._mutex = threading.RLock()
         self._failure = ""
         self._reached = NOT_LOADED  # The last change that state.json records as written (log_end.py).
         self._names: dict[int, str] = {}
+        self._found: State | None = None  # state.json as recovery has read it, until it ends.
         self._cursors = Cursors()
         self._owner: Owner | None = None
         self._files: Files = RealFiles() if files is None else files
@@ -100,7 +101,7 @@ class JsonFileJournal:
             if files is None:
                 self._owner = own(self._folder)
             self.reserve.open()
-            self._domain = begin(self._files, self._folder, domain)
+            self.domain = begin(self._files, self._folder, domain)
         except OSError as error:
             self.close()
             raise unavailable(self._folder, error) from error
@@ -110,33 +111,41 @@ class JsonFileJournal:
 
     # Opening
 
-    def load(self, state: StoreState) -> int:
+    def load_snapshot(self, state: StoreState) -> Covered:
+        if self._reached != NOT_LOADED:
+            # A check of the open store. New objects: those of the journal have the state of the current write.
+            with self._reading():
+                folder_state = read_state(self._files, self._folder)
+                snapshots = Snapshots(self._files, self._folder)
+                return JsonLoading(self._files, self._folder, folder_state, snapshots).load_snapshot(state)
+        with self._opening():
+            self._found = folder_state = read_state(self._files, self._folder)
+            self._cursors = read_cursors(self._files, self._folder)
+            self._log.find()
+            # The live dict of the state: names of new entities appear in the lines without another call.
+            self._names = state.known
+            return JsonLoading(self._files, self._folder, folder_state, self._snapshots).load_snapshot(state)
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """Holds `_mutex`, and raises errors of the operating system as those of an opening."""
         try:
             with self._mutex:
-                # Read before anything is written: a damaged or newer folder stays as it is.
-                folder_state = read_state(self._files, self._folder)
-                self._cursors = read_cursors(self._files, self._folder)
-                self._log.find()
-                JsonLoading(self._files, self._folder, folder_state, self._snapshots, self._log).run(state)
-                # Only now, when recovery has accepted everything, is anything written.
-                self._settle(folder_state)
-                self.held.hold(self._folder, f"{self._folder}/{STATE}")
-                if self._owner is not None:
-                    self.held.hold(f"{self._folder}/{STATE}.lock")
-                self.reserve.refill()
+                yield
+        except StoreFailed:
+            raise  # It is an OSError, too.
         except OSError as error:
             raise unavailable(self._folder, error) from error
-        # The live dict of the state: names of new entities appear in the lines without another call.
-        self._names = state.known
-        return folder_state.covers
 
-    def reload(self, state: StoreState) -> bool:
-        with self._reading():
-            # New objects: those of the journal have the state of the current write.
-            log, snapshots = JsonLog(self._files, f"{self._folder}/wal"), Snapshots(self._files, self._folder)
-            log.find()
-            JsonLoading(self._files, self._folder, read_state(self._files, self._folder), snapshots, log).run(state)
-        return True
+    def _begin(self) -> None:
+        """The end of recovery, which has read and accepted everything: only now is anything written."""
+        with self._opening():
+            self._settle(self._found or read_state(self._files, self._folder))
+            self._found = None
+            self.held.hold(self._folder, f"{self._folder}/{STATE}")
+            if self._owner is not None:
+                self.held.hold(f"{self._folder}/{STATE}.lock")
+            self.reserve.refill()
 
     def _settle(self, folder_state: State) -> None:
         """Write again what recovery has read, or what depends on it; from the reserve if the disk is full.
@@ -163,6 +172,8 @@ class JsonFileJournal:
     # Writing
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
+        if self._reached == NOT_LOADED:
+            self._begin()
         # The order: log, sync, then the slice. A crash before the write is complete leaves a group without its last
         # line, which recovery ignores. After it the group survives the process, after the sync a power cut. The slice
         # is not valid before state.json names its files, so a crash inside it leaves the snapshot before.
@@ -208,6 +219,10 @@ class JsonFileJournal:
             self._failure = f"{self._name} could not be written: {error}"
             raise
 
+    def look_up(self, first_seq: int, changes: Sequence[Change]) -> GroupFate:
+        return GroupFate.UNKNOWN  # A second sync after a failed one may report success without having written.
+
+    @property
     def is_quick(self) -> bool:
         if not self._mutex.acquire(blocking=False):
             return False
@@ -219,7 +234,7 @@ class JsonFileJournal:
 
     # Reading
 
-    def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
+    def read_bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
         found: dict[StoredMessage, bytes] = {}
         with self._reading():
             for entry in entries:
@@ -242,30 +257,18 @@ class JsonFileJournal:
                 f"{self._name} could not be read: {error.strerror or error}", "repair the disk, and open the bus again"
             ) from error
 
-    def events_after(
-        self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
-    ) -> tuple[list[Event], int]:
-        rows: list[Event] = []
-        with self._reading():
-            for number, change in self._log.changes_after(seq):
-                if len(rows) >= limit:
-                    break
-                if not kinds or kind_of(change) in kinds:
-                    rows.append(event_of(number, change, self._domain, names))
-            return rows, self._log.last
-
-    def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
+    def find(self, message_id: str) -> list[int]:
         """Reads the whole history, but decodes only lines that have the id in them."""
         with self._reading():
-            return [
-                event_of(seq, change, self._domain, names)
-                for seq, change in self._log.changes_after(0, mentions(message_id))
-                if is_about(change, message_id)
-            ]
+            return [seq for seq, change in self._log.changes_with(mentions(message_id)) if is_about(change, message_id)]
 
-    def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
-        with self._reading():
-            yield from self._log.changes_after(seq)
+    def changes_after(self, seq: int) -> Generator[tuple[int, Change], None, None]:
+        if self._reached == NOT_LOADED:
+            with self._opening():
+                yield from self._log.recover(seq)
+        else:
+            with self._reading():
+                yield from self._log.changes_after(seq)
 
     def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
         with self._reading():
@@ -273,21 +276,14 @@ class JsonFileJournal:
 
     # History and its readers
 
-    def cursors(self) -> dict[str, int]:
+    def cursors(self, moved: Mapping[str, int] | None = None) -> dict[str, int]:
         with self._mutex:
+            if moved:
+                # A new dict: `_keep_cursors` changes memory only after the write, so the old one must stay unchanged
+                # until then.
+                readers = {name: CursorRecord(seq) for name, seq in moved.items()}
+                self._keep_cursors(self._cursors.oldest, {**self._cursors.readers, **readers})
             return {name: cursor.seq for name, cursor in self._cursors.readers.items()}
-
-    def missed(self, name: str) -> int:
-        """How many events were pruned before this reader had read them."""
-        with self._mutex:
-            return self._cursors.readers.get(name, CursorRecord()).missed
-
-    def move_cursor(self, name: str, seq: int) -> None:
-        with self._mutex:
-            # A new dict for each move: `_keep_cursors` changes memory only after the write, so the old one must stay
-            # unchanged until then.
-            before = self._cursors.readers.get(name, CursorRecord())
-            self._keep_cursors(self._cursors.oldest, {**self._cursors.readers, name: CursorRecord(seq, before.missed)})
 
     def _keep_cursors(self, oldest: int, readers: dict[str, CursorRecord]) -> None:
         """Write to disk first, then change memory: a power cut must not undo a position that a reader has seen.
@@ -319,24 +315,25 @@ class JsonFileJournal:
                     break
                 oldest, left, count = after.first, left - segment.size, count + 1
             if oldest:
-                # Record what readers miss before anything is deleted. A crash in between leaves segments that `oldest`
-                # excludes: the next opening deletes them, and nothing is counted twice.
-                known = self.oldest_seq()
-                readers = {
-                    name: CursorRecord(cursor.seq, cursor.missed + max(0, oldest - max(cursor.seq + 1, known)))
-                    for name, cursor in self._cursors.readers.items()
-                }
-                self._keep_cursors(oldest, readers)
+                # Recorded before anything is deleted. A crash in between leaves segments that `oldest` excludes: the
+                # next opening deletes them.
+                self._keep_cursors(oldest, self._cursors.readers)
                 kept.drop_before(oldest)
         return count == TRIM_SEGMENTS
 
-    def size_bytes(self) -> int:
-        with self._mutex:
-            return self._log.size_bytes()
+    # Read without `_mutex`: health must work while a write hangs. The last segment is never removed.
 
-    def oldest_seq(self) -> int:
-        with self._mutex:
-            return self._log.segments[0].first if self._log.segments else self._log.last + 1
+    @property
+    def oldest(self) -> int:
+        return self._log.segments[0].first if self._log.segments else self._log.last + 1
+
+    @property
+    def last(self) -> int:
+        return self._log.reached if self._reached == NOT_LOADED else self._log.last
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes()
 
     def close(self) -> None:
         with self._mutex:

@@ -1,28 +1,23 @@
-"""Recovery from JSON files: load the files that state.json lists, then replay the log after them.
+"""Recovery from JSON files (seam/recovery.py): load the files that state.json lists. The log after them is in log.py.
 
     state.json ──▶ entities/*.json, messages/*.json ──▶ the state at `covers` ──▶ wal/*.jsonl after it ──▶ StoreState
 
-Up to `overlap` a change of the log may be older than the messages of the snapshot, so checks are strict only after it
-(engine/snapshot.py). A wrong checksum, a gap or a log that is too short raises StoreDamaged, with file and line.
-Nothing of such a store is served, because acknowledged messages could be missing.
+A wrong checksum raises StoreDamaged, with file and line.
 """
 
 import msgspec
 
-from unibus.core.lifecycle.invariants import sequence_problem
-from unibus.core.lifecycle.state.apply import replay
 from unibus.core.lifecycle.state.changes import Applied
 from unibus.core.lifecycle.state.entity import KIND_NAMES, Entity
 from unibus.core.lifecycle.state.indexes import restore, restore_session
 from unibus.core.lifecycle.state.state import MARK_PROCESSED, StoreState
-from unibus.errors import StoreDamaged
 from unibus.stores.files.disk import Files
 from unibus.stores.jsonfile.forms import session_of
 from unibus.stores.jsonfile.items import ITEM, ItemRows, Listed, blame, is_as_listed, line_at, read_items
-from unibus.stores.jsonfile.log import JsonLog, damaged
+from unibus.stores.jsonfile.log import damaged
 from unibus.stores.jsonfile.snapshot import ENTITY_FILES, MARK_NAMES, EntityForm, Snapshots, read_block
 from unibus.stores.jsonfile.state import State
-from unibus.stores.seam.log_end import check_end
+from unibus.stores.seam.journal import Covered
 
 _KINDS = {name: kind for kind, name in KIND_NAMES.items()}
 _read_entity = msgspec.json.Decoder(EntityForm).decode
@@ -31,34 +26,15 @@ _read_entity = msgspec.json.Decoder(EntityForm).decode
 class JsonLoading:
     """One recovery. It changes nothing on disk."""
 
-    def __init__(self, files: Files, folder: str, folder_state: State, snapshots: Snapshots, log: JsonLog) -> None:
+    def __init__(self, files: Files, folder: str, folder_state: State, snapshots: Snapshots) -> None:
         self._files = files
         self._folder = folder
         self._folder_state = folder_state
         self._snapshots = snapshots
-        self._log = log
 
-    def run(self, state: StoreState) -> None:
+    def load_snapshot(self, state: StoreState) -> Covered:
+        """Everything except the log."""
         folder_state = self._folder_state
-        self.load_snapshot(state)
-        state.seq = folder_state.covers
-        self._replay(state)
-        problem = sequence_problem(state)
-        if problem:
-            raise damaged(f"{self._folder}/messages", 0, problem)
-        # The log may add a message after newer ones of the snapshot: put them in the order of their sequences.
-        if folder_state.overlap > folder_state.covers:
-            for entity in state.entities.values():
-                entity.entries = dict(sorted(entity.entries.items()))
-        state.strict = True
-        state.replaying = False
-        self._snapshots.covers = folder_state.covers
-        self._snapshots.listed = {listed.file: listed for listed in folder_state.files}
-
-    def load_snapshot(self, state: StoreState) -> None:
-        """The first half: everything except the log."""
-        folder_state = self._folder_state
-        state.replaying = True
         self._load_entities(state)
         for listed in folder_state.files:
             if listed.number:
@@ -68,6 +44,10 @@ class JsonLoading:
         state.positions.update(folder_state.positions)
         batches = [Applied(each.at_ns, 0, 0, each.batch_id, each.age_ns, each.results) for each in folder_state.batches]
         state.batches.restore(batches, folder_state.batches_evicted_ns)
+        # The data of messages is read from these files, and the next snapshot is written beside them.
+        self._snapshots.covers = folder_state.covers
+        self._snapshots.listed = {listed.file: listed for listed in folder_state.files}
+        return Covered(folder_state.covers, folder_state.overlap, folder_state.reached)
 
     def _path(self, listed: Listed) -> str:
         """The path of a file: its name, or the name before its rename if a crash came in between. Raises
@@ -137,16 +117,3 @@ class JsonLoading:
                 # By time: a dedup window removes expired keys from its front.
                 for key, at_ns in sorted(keys.items(), key=lambda item: item[1]):
                     mark(key, at_ns)
-
-    def _replay(self, state: StoreState) -> None:
-        """Replay the log after the snapshot. Up to `overlap` its changes may be older than those of the snapshot."""
-        overlap = self._folder_state.overlap
-        for changes in self._log.recover(self._folder_state.covers):
-            try:
-                for change in changes:
-                    state.strict = state.seq >= overlap
-                    replay(state, change)
-            except StoreDamaged as error:
-                raise damaged(f"{self._folder}/wal", 0, f"change {state.seq}: {error.what}") from error
-            state.end_group()
-        check_end(f"{self._folder}/wal", self._log.reached, self._folder_state.reached, overlap)

@@ -18,6 +18,7 @@ whole.
 
 from array import array
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -91,13 +92,14 @@ class JsonLog:
 
     def find(self) -> None:
         """List the segments of the folder."""
+        self.segments.clear()
         names = sorted(name for name in self._files.list(self._folder) if is_segment(name))
         for name in names:
             size = self._files.size(f"{self._folder}/{name}")
             self.segments.append(LogSegment(self._folder, int(name.removesuffix(_ENDING)), size))
 
-    def recover(self, after: int) -> Iterator[list[Change]]:
-        """The groups after a change. A torn group at the end is left out; `begin` cuts it off."""
+    def recover(self, after: int) -> Iterator[tuple[int, Change]]:
+        """The changes after one, with their seqs. A torn group at the end is left out; `begin` cuts it off."""
         self.last = after
         for segment in self.segments[self._index_of(after + 1) :]:
             # Segments are created in order and deleted from the front, so a gap in the middle cannot come from a crash.
@@ -105,7 +107,7 @@ class JsonLog:
                 raise damaged(segment.path, 1, f"changes {self.last + 1} to {segment.first - 1} are missing before it")
             yield from self._recover(segment, segment is self.segments[-1])
 
-    def _recover(self, segment: LogSegment, may_end: bool) -> Iterator[list[Change]]:
+    def _recover(self, segment: LogSegment, may_end: bool) -> Iterator[tuple[int, Change]]:
         data = self._files.read(segment.path)
         group: list[LogPosition] = []
         end, number, expected = 0, 1, segment.first
@@ -118,9 +120,7 @@ class JsonLog:
                 expected = place.line.seq + 1
                 end = data.index(b"\n", place.offset) + 1
                 segment.hint(group[0].line.seq, group[0].offset, group[0].number)
-                changes = self._take(group, end)
-                if changes:
-                    yield changes
+                yield from self._take(group, end)
                 group = []
         # Bytes after the last complete group: torn by a crash, or damaged.
         if end != len(data):
@@ -132,14 +132,14 @@ class JsonLog:
         self._synced = end
         self._lines = data.count(b"\n", 0, end)
 
-    def _take(self, group: list[LogPosition], end: int) -> list[Change]:
+    def _take(self, group: list[LogPosition], end: int) -> list[tuple[int, Change]]:
         """The changes of a group that the snapshot does not cover."""
         changes = []
         for index, place in enumerate(group):
             if place.line.seq > self.last:
                 next_offset = group[index + 1].offset if index + 1 < len(group) else end
                 self._index_body(place.line.seq, place.line.change, place.offset, next_offset - place.offset)
-                changes.append(place.line.change)
+                changes.append((place.line.seq, place.line.change))
         self.last += len(changes)
         return changes
 
@@ -253,14 +253,23 @@ class JsonLog:
 
     # Reading
 
-    def changes_after(self, seq: int, mentioned: bytes = b"") -> Iterator[tuple[int, Change]]:
-        """Changes after `seq`. Everything up to here was recovered or written, so an incomplete line is damage. Lines
-        without `mentioned` in them are skipped undecoded."""
+    def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
+        """Changes after `seq`. Everything up to here was recovered or written, so an incomplete line is damage."""
         index = self._index_of(seq + 1)
         while index < len(self.segments):
             segment = self.segments[index]
-            yield from self._read(segment, max(seq + 1, segment.first), mentioned)
+            for found, text in self._read(segment, max(seq + 1, segment.first)):
+                yield found, _change_of(segment, found, text)
             index += 1
+
+    def changes_with(self, mentioned: bytes) -> list[tuple[int, Change]]:
+        """The changes whose lines have `mentioned` in them; only these are decoded."""
+        return [
+            (seq, _change_of(segment, seq, text))
+            for segment in self.segments
+            for seq, text in self._read(segment, segment.first)
+            if mentioned in text
+        ]
 
     def changes_at(self, seqs: Sequence[int]) -> Iterator[tuple[int, Change]]:
         """The changes with these seqs that exist. `seqs` ascend, so each segment is read once."""
@@ -268,31 +277,26 @@ class JsonLog:
         seq = next(wanted, 0)
         while seq:
             segment = self.segments[self._index_of(seq)]
-            for number, change in self._read(segment, seq):
-                if number == seq:
-                    yield seq, change
+            for found, text in self._read(segment, seq):
+                if found == seq:
+                    yield seq, _change_of(segment, seq, text)
                     seq = next(wanted, 0)
                     if not seq or self.segments[self._index_of(seq)] is not segment:
                         break
 
-    def _read(self, segment: LogSegment, first: int, mentioned: bytes = b"") -> Iterator[tuple[int, Change]]:
+    def _read(self, segment: LogSegment, first: int) -> Iterator[tuple[int, bytes]]:
+        """The lines from a change on, undecoded. A line has one change, so its number gives the seq."""
         base, number = segment.begin_at(first)
         data = self._files.read(segment.path, base, segment.size - base)
-        end = 0
+        end, seq = 0, segment.first + number - 1
         for offset, text in lines_of(data, 0):
-            # A line that is skipped is not checked either. Its checksum was right when it was recovered or written.
-            if mentioned in text:
-                if not is_whole(text):
-                    break
-                line = read_line(text, segment.path, number)
-                if line.seq >= first:
-                    yield line.seq, line.change
+            if seq >= first:
+                yield seq, text
             end = offset + len(text) + 1
-            number += 1
-        # The loop ends early at a line with a wrong checksum. It was right before, so the file was changed under the
-        # open store.
+            seq += 1
+        # Every line that was recovered or written ends in a line break, so the file was changed under the open store.
         if base + end != segment.size:
-            raise damaged(segment.path, number, "it is not what was written")
+            raise damaged(segment.path, seq - segment.first + 1, "it is not what was written")
 
     def _index_of(self, seq: int) -> int:
         """The index of the segment that has the change, or would have it."""
@@ -335,8 +339,9 @@ class JsonLog:
     def last_ns(self, segment: LogSegment) -> int:
         """The time of the last change of a segment."""
         if not segment.last_ns:
-            for _, change in self._read(segment, segment.first):
-                segment.last_ns = change.at_ns
+            last = deque(self._read(segment, segment.first), 1)
+            for seq, text in last:
+                segment.last_ns = _change_of(segment, seq, text).at_ns
         return segment.last_ns
 
     def drop_before(self, oldest: int) -> None:
@@ -346,6 +351,15 @@ class JsonLog:
             # synced: a file that a power cut restores is deleted at the next opening (`cursors.json` has `oldest`).
             self._files.remove(self.segments[0].path)
             del self.segments[0]
+
+
+def _change_of(segment: LogSegment, seq: int, text: bytes) -> Change:
+    """Its checksum was right when it was recovered or written; it is checked again each time it is decoded."""
+    number = seq - segment.first + 1
+    line = read_line(text, segment.path, number) if is_whole(text) else None
+    if line is None or line.seq != seq:
+        raise damaged(segment.path, number, "it is not what was written")
+    return line.change
 
 
 def _first_of(segment: LogSegment) -> int:

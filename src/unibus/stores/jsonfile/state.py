@@ -70,10 +70,9 @@ class BatchForm(msgspec.Struct):
 
 
 class CursorRecord(msgspec.Struct):
-    """The position of a history reader, and how many events were pruned before it had read them."""
+    """The position of a history reader."""
 
     seq: int = 0
-    missed: int = 0
 
 
 class Cursors(msgspec.Struct):

@@ -117,13 +117,15 @@ class ForkedJournal:
         self.identity = ""
         self.held = HeldFiles()
         self.reserve = Reserve("", 0)
+        self.domain = ""
+        self.is_quick = False
+        self.oldest = self.last = self.size_bytes = 0
         self._pid = pid
 
     def _refuse(self, *arguments: object, **keywords: object) -> NoReturn:
         raise opened_by(self._pid)
 
-    load = reload = append = is_quick = bodies = events_after = events_of = changes_after = changes_at = _refuse
-    cursors = move_cursor = missed = trim = size_bytes = oldest_seq = _refuse
+    load_snapshot = append = look_up = changes_after = changes_at = find = read_bodies = cursors = trim = _refuse
 
     def close(self) -> None:
         """The parent closes it."""

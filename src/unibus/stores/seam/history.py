@@ -32,7 +32,8 @@ class History(Protocol):
     def move_cursor(self, name: str, seq: int) -> None: ...
 
     def missed(self, name: str) -> int:
-        """How many events were pruned before that reader had read them."""
+        """How many events after the cursor of that reader were pruned. A new reader, and one that has moved on, has
+        missed none."""
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
         """Call `call` once, from any thread, when there may be new events, or when the store stops. Returns a function

@@ -32,7 +32,6 @@ class Reader:
 
     name: str
     seq: int
-    missed: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from uuid import uuid4
 
 import apsw
 
-from unibus.errors import DAMAGED_HINT, StoreBusy, StoreDamaged, StoreFailed, StoreFull, StoreUnavailable, StoreVersion
+from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreFull, StoreUnavailable, StoreVersion
 from unibus.safe_log import SafeLogger
 from unibus.stores.seam.forked import OPENING
+from unibus.stores.sql.tables import damaged
 
 log = SafeLogger("unibus")
 
@@ -150,10 +151,6 @@ def is_no_space(error: apsw.Error, connection: apsw.Connection) -> bool:
         return True
     is_write = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
     return is_write and connection.system_errno == errno.EDQUOT
-
-
-def damaged(path: str, what: str) -> StoreDamaged:
-    return StoreDamaged(f"{path} is damaged: {what}", DAMAGED_HINT)
 
 
 def translated(error: apsw.Error, path: str) -> Exception:

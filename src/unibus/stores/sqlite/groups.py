@@ -17,15 +17,14 @@ import apsw
 
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.seam.journal import SnapshotSlice
+from unibus.stores.sql.index import SqlIndex
+from unibus.stores.sql.rows import save_part, save_summary
+from unibus.stores.sql.tables import SqlTables
 from unibus.stores.sqlite.checkpoints import Checkpoints
 from unibus.stores.sqlite.file import PAGE_BYTES, SqliteTransaction, is_no_space
-from unibus.stores.sqlite.index import SqliteIndex
-from unibus.stores.sqlite.rows import save_part, save_summary
 
 PUT_OFF_NS: Final = 60_000_000_000
 """The time to the next try after a block of the index that did not fit on the disk."""
-
-_INSERT: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 
 Row = tuple[int, int, int, int, bytes]
 
@@ -33,9 +32,12 @@ Row = tuple[int, int, int, int, bytes]
 class Groups:
     """Called by the journal under its `_mutex`. `index` is None until the log is loaded."""
 
-    def __init__(self, connection: apsw.Connection, reserve: Reserve, checkpoints: Checkpoints) -> None:
-        self.index: SqliteIndex | None = None
+    def __init__(
+        self, connection: apsw.Connection, tables: SqlTables, reserve: Reserve, checkpoints: Checkpoints
+    ) -> None:
+        self.index: SqlIndex | None = None
         self._connection = connection
+        self._tables = tables
         self._reserve = reserve
         self._checkpoints = checkpoints
         self._index_ns = 0  # No block of the index is written before this time.
@@ -78,7 +80,7 @@ class Groups:
         if row is None:
             self.write_meta("overlap", last)
         else:
-            self._from_reserve(_INSERT, row)
+            self._from_reserve(self._tables.sql.insert_group, row)
 
     def write_meta(self, *values: int | str) -> None:
         """Keys and values of the table meta, in one statement."""
@@ -104,12 +106,12 @@ class Groups:
             if self.index is not None and self.is_index_due():
                 block = self.index.save(oldest)
             if row is not None:
-                self._connection.execute(_INSERT, row)
+                self._connection.execute(self._tables.sql.insert_group, row)
             if part is not None:
-                save_part(self._connection, part, last)
+                save_part(self._tables, part, last)
                 wal_bytes += sum(len(data) for _, _, _, data in part.entries)
                 if part.last is not None:
-                    save_summary(self._connection, part.last, log_bytes, oldest)
+                    save_summary(self._tables, part.last, log_bytes, oldest)
         # After the commit only: a block that was rolled back has to be written again.
         if self.index is not None and block is not None:
             wal_bytes += self.index.saved(block) * PAGE_BYTES

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import StoreFailed
 from unibus.stores.seam.store_view import PAGE_BYTES, PAGE_CHANGES
+from unibus.stores.sql.rows import changes_of
 from unibus.stores.sqlite.look import ReadOnlyFile
 from unibus.stores.sqlite.outside_cursors import show_cursor, shown_cursors
 from unibus.stores.sqlite.reader import EntityNames
-from unibus.stores.sqlite.rows import changes_of
 
 
 class SqliteHistory:

@@ -15,11 +15,12 @@ from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreDamaged
 from unibus.stores.files.private import make_file
 from unibus.stores.seam.store_files import LoggedGroup, Reader, SalvagedStore
-from unibus.stores.sqlite.bodies import SqliteBodies
-from unibus.stores.sqlite.file import SqliteTransaction, damaged, open_file, translated
-from unibus.stores.sqlite.load import SqliteLoading
+from unibus.stores.sql.bodies import SqlBodies
+from unibus.stores.sql.load import SqlLoading
+from unibus.stores.sql.rows import changes_of, checksum, pack, save_part, save_summary
+from unibus.stores.sql.tables import SqlTables, damaged
+from unibus.stores.sqlite.file import SqliteTransaction, open_file, translated
 from unibus.stores.sqlite.look import open_read_only
-from unibus.stores.sqlite.rows import changes_of, checksum, insert, pack, save_part, save_summary
 
 _ROWS = "SELECT seq, last, crc, records FROM log WHERE seq >= ? ORDER BY seq"
 _SEQ_MAX = 1 << 62
@@ -47,18 +48,19 @@ class SqliteFiles:
         except apsw.Error as error:
             self._connection.close()
             raise translated(error, path) from error
-        self._bodies = SqliteBodies(self._connection, path)
+        self._tables = SqlTables(self._connection, path)
+        self._bodies = SqlBodies(self._tables)
 
     def load_snapshot(self, state: StoreState) -> tuple[int, int]:
-        loading = SqliteLoading(self._connection, self._path, state)
+        loading = SqlLoading(self._tables, state)
         try:
-            covered, overlap = loading.load_snapshot()
+            covered = loading.load_snapshot()
         except apsw.Error as error:
             raise translated(error, self._path) from error
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise damaged(self._path, f"a row of the snapshot is not what was written: {error}") from error
-        self.reached = loading.reached
-        return covered, overlap
+        self.reached = covered.reached
+        return covered.seq, covered.overlap
 
     def groups(self, after: int) -> Iterator[LoggedGroup]:
         begin, last = self._begin(after), after
@@ -133,8 +135,8 @@ class SqliteFiles:
             raise translated(error, self._path) from error
 
     def readers(self) -> list[Reader]:
-        rows = self._connection.execute("SELECT name, seq, missed FROM cursors")
-        return [Reader(name, seq, missed) for name, seq, missed in cast("Iterator[tuple[str, int, int]]", rows)]
+        rows = self._connection.execute("SELECT name, seq FROM cursors")
+        return [Reader(name, seq) for name, seq in cast("Iterator[tuple[str, int]]", rows)]
 
     def close(self) -> None:
         self._connection.close()
@@ -153,19 +155,20 @@ def write_store(path: str, store: SalvagedStore) -> None:
     """Write a whole store. A crash leaves a part of one, which never gets the name of a store (repair.py)."""
     make_file(path)
     connection = open_file(path, store.domain, None, False)
+    tables = SqlTables(connection, path)
     try:
         log_bytes = 0
         with SqliteTransaction(connection):
             for first, changes in store.groups:
                 records = pack(changes)
                 row = (first, first + len(changes) - 1, changes[0].at_ns, checksum(records), records)
-                connection.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?)", row)
+                tables.execute(tables.sql.insert_group, row)
                 log_bytes += len(records)
             for part in store.slices:
-                save_part(connection, part, store.summary.seq)
-            save_summary(connection, store.summary, log_bytes, store.history_from)
+                save_part(tables, part, store.summary.seq)
+            save_summary(tables, store.summary, log_bytes, store.history_from)
             now_ns = time.time_ns()
-            cursors = [value for each in store.readers for value in (each.name, each.seq, now_ns, each.missed)]
-            insert(connection, "cursors", cursors, 4)
+            cursors = [value for each in store.readers for value in (each.name, each.seq, now_ns, 0)]
+            tables.replace("cursors", cursors, 4)
     finally:
         connection.close()

@@ -26,18 +26,18 @@ from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreUnavailable, StoreVersion
 from unibus.stores.files.owner import check_not_inherited
 from unibus.stores.seam.forked import OPENING, hold_at_fork, keep_for_ever, on_fork, opened_by
+from unibus.stores.seam.recovery import load
 from unibus.stores.seam.store_view import Flow
-from unibus.stores.sqlite.bodies import GROUP, SqliteBodies
+from unibus.stores.sql.bodies import SqlBodies
+from unibus.stores.sql.load import ReadOnlyLog, changes_at, groups_after
+from unibus.stores.sql.tables import SqlTables, damaged
 from unibus.stores.sqlite.file import (
     APPLICATION_ID,
     READABLE_VERSION,
     close_after_error,
-    damaged,
     newest_version,
     translated,
 )
-from unibus.stores.sqlite.load import SqliteLoading, rows_after
-from unibus.stores.sqlite.rows import changes_of
 
 GRACE_NS: Final = 1_000_000_000
 """A deadline that passed longer ago is not applied by any owner: the store has none now, so the reader applies it."""
@@ -176,8 +176,11 @@ class ReadOnlyFile:
     def meta(self, key: str) -> object:
         return self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
 
-    def groups_after(self, seq: int) -> Iterator[tuple[int, list[Change], int]]:
-        return rows_after(self.connection, self.path, seq)
+    def tables(self) -> SqlTables:
+        return SqlTables(self.connection, self.path)  # Not kept: the connection is another one after a replacement.
+
+    def groups_after(self, seq: int) -> Iterator[tuple[int, list[Change]]]:
+        return groups_after(self.tables(), seq)
 
     def rows_after(self, seq: int, changes_max: int, bytes_max: int) -> list[tuple[int, int, int, bytes]]:
         """Undecoded rows of the log after `seq`, until there are enough."""
@@ -194,16 +197,9 @@ class ReadOnlyFile:
                 break
         return rows
 
-    def changes_at(self, seqs: Iterable[int]) -> Iterator[tuple[int, Change]]:
+    def changes_at(self, seqs: Iterable[int]) -> list[tuple[int, Change]]:
         """The changes with these seqs, without those that were pruned."""
-        first, changes = 0, list[Change]()
-        for seq in seqs:
-            if not first <= seq < first + len(changes):
-                row = self.connection.execute(GROUP, (seq,)).fetchone()
-                if row is None or row[1] < seq:
-                    continue
-                first, changes = row[0], changes_of(self.path, *row)
-            yield seq, changes[seq - first]
+        return changes_at(self.tables(), seqs)
 
 
 def _identity(path: str) -> tuple[int, int]:
@@ -268,17 +264,15 @@ class FollowedState:
         self.state = StoreState(0)
         self.state.saves = False
         self.state.new_id = uuid4
-        self.state.fetch = SqliteBodies(
-            self._file.connection, self._file.path
-        ).of  # A rule may read a message that is due.
-        SqliteLoading(self._file.connection, self._file.path, self.state).run()
+        self.state.fetch = SqlBodies(self._file.tables()).of  # A rule may read a message that is due.
+        load(ReadOnlyLog(self._file.tables()), self.state)
         self._seq, self._ahead, self._oldest = self.state.seq, False, self._file.oldest()
         self.flows, self.counting_since = {}, self.state.seq
 
     def _replay(self, last: int) -> bool:
         """Replay the log since the last look. False if a part of it was pruned meanwhile."""
         self.state.replaying = True
-        for seq, changes, _ in self._file.groups_after(self._seq):
+        for seq, changes in self._file.groups_after(self._seq):
             # Pruned since the last look: the changes in between are lost to this reader, so it starts from the
             # snapshot.
             if seq != self._seq + 1:

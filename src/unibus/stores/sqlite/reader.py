@@ -14,10 +14,10 @@ from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.stores.seam.info_of import info_of
 from unibus.stores.seam.store import EntityInfo
 from unibus.stores.seam.store_view import PAGE, Flow
-from unibus.stores.sqlite.file import damaged
+from unibus.stores.sql.rows import SEQUENCE_BITS, changes_of
+from unibus.stores.sql.tables import damaged
+from unibus.stores.sql.trace_index import bucket_of, crc_of, find
 from unibus.stores.sqlite.look import FollowedState, ReadOnlyFile
-from unibus.stores.sqlite.rows import SEQUENCE_BITS, changes_of
-from unibus.stores.sqlite.trace_index import bucket_of, crc_of, find
 
 _BACK: Final = "SELECT seq, last, crc, records FROM log ORDER BY seq DESC"
 
@@ -111,7 +111,7 @@ class SqliteReader:
     def events_after(self, seq: int, limit: int = PAGE, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
         rows: list[Event] = []
         with self._file.look():
-            for first, changes, _ in self._file.groups_after(seq):
+            for first, changes in self._file.groups_after(seq):
                 for number, change in enumerate(changes, first):
                     if number > seq and (not kinds or kind_of(change) in kinds):
                         rows.append(self._names.event(number, change))
@@ -142,7 +142,7 @@ class SqliteReader:
             blocks = cast("Iterator[tuple[int, bytes]]", connection.execute(sql, (bucket_of(crc),)))
             found = [seq for first, data in blocks for seq in find(first, data, crc)]
             changes = [each for each in self._file.changes_at(found) if is_about(each[1], message_id)]
-            for first, group, _ in self._file.groups_after(indexed):
+            for first, group in self._file.groups_after(indexed):
                 for seq, change in enumerate(group, first):
                     if seq > indexed and is_about(change, message_id):
                         changes.append((seq, change))
@@ -151,7 +151,7 @@ class SqliteReader:
     def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
         with self._file.look():
             history = EntityHistory(target_of(self._state.catch_up(), entity).number, after_sequence, since_ns)
-            for first, changes, _ in self._file.groups_after(0):
+            for first, changes in self._file.groups_after(0):
                 for seq, change in enumerate(changes, first):
                     history.add_change(seq, change)
         return history.found
@@ -192,7 +192,7 @@ class EntityNames:
             self._domain = str(self._file.meta("domain") or "local")
             self._learned_to = self._file.covered()
         self.known.update(self._file.connection.execute("SELECT number, name FROM entities"))
-        for first, changes, _ in self._file.groups_after(self._learned_to):
+        for first, changes in self._file.groups_after(self._learned_to):
             for change in changes:
                 if isinstance(change, Declared):
                     self.known.setdefault(change.entity, change.name)

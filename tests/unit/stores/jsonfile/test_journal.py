@@ -36,6 +36,7 @@ from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.jsonfile.state import FORMAT, sealed
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.journal import EntityRow, SnapshotSlice, Summary
+from unibus.stores.seam.recovery import recover
 from unibus.stores.seam.store import ClaimRequest
 
 SECOND = 1_000_000_000
@@ -235,7 +236,7 @@ def test_a_queue_that_is_made_anew_under_its_name_has_the_file(full: EmbeddedSto
 def test_two_entities_of_one_name_have_a_file_each(folder: Path) -> None:
     """One was deleted during the snapshot, and created again."""
     journal = JsonFileJournal(str(folder))
-    journal.load(StoreState(0))
+    recover(journal, StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "q", QUEUE, {}), Declared(0, 2, 0, "Q", QUEUE, {})], True)
     saved = SavedEntry(MessageRef("m", 4), 50, ACTIVE, 0, 0, 0, 0, 0)
     entities = [EntityRow(1, "q", QUEUE, {}, 1), EntityRow(2, "Q", QUEUE, {}, 1)]
@@ -248,9 +249,9 @@ def test_two_entities_of_one_name_have_a_file_each(folder: Path) -> None:
         "messages/queue_Q~2.json",
     }
     again, state = JsonFileJournal(str(folder)), StoreState(0)
-    assert again.load(state) == 2
+    assert recover(again, state) == 2
     entries = [state.entities[number].entries[1] for number in (1, 2)]
-    assert list(again.bodies(entries).values()) == [b"old ", b"new "]
+    assert list(again.read_bodies(entries).values()) == [b"old ", b"new "]
     again.close()
 
 
@@ -313,9 +314,9 @@ def test_a_log_without_its_state_is_damaged(full: EmbeddedStore, folder: Path) -
 def test_the_domain_is_that_of_the_beginning(folder: Path) -> None:
     JsonFileJournal(str(folder), domain="north").close()
     journal = JsonFileJournal(str(folder), domain="south")
-    journal.load(StoreState(0))
+    recover(journal, StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
-    assert journal.events_after(0, 10, {})[0][0].domain == "north"
+    assert journal.domain == "north"
     journal.close()
 
 
@@ -381,7 +382,7 @@ class OneSync(RealFiles):
 def test_a_sync_that_failed_is_not_tried_again(folder: Path) -> None:
     files = OneSync()
     journal = JsonFileJournal(str(folder), files=files)
-    journal.load(StoreState(0))
+    recover(journal, StoreState(0))
     files.failing = True
     change: Change = Declared(0, 1, 0, "orders", 1, {})
     with pytest.raises(StoreFailed, match="bus could not be written: Input/output error"):
@@ -405,7 +406,7 @@ def test_a_group_is_one_write_and_one_sync(folder: Path) -> None:
 
     files = Counting()
     journal = JsonFileJournal(str(folder), files=files)
-    journal.load(StoreState(0))
+    recover(journal, StoreState(0))
     files.writes = files.syncs = 0
     changes: list[Change] = [Declared(0, number, 0, f"q{number}", 1, {}) for number in range(1, 51)]
     journal.append(1, changes, True)
@@ -424,7 +425,7 @@ def journal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JsonFileJ
     """Segments of five changes or so."""
     monkeypatch.setattr(jsonfile_log, "SEGMENT_BYTES", 1_000)
     journal = JsonFileJournal(str(folder), history_age_s=100, history_bytes=5_000)
-    journal.load(StoreState(0))
+    recover(journal, StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     yield journal
     journal.close()
@@ -438,7 +439,7 @@ def fill(journal: JsonFileJournal, count: int, size: int = 10) -> None:
 
 
 def seqs(journal: JsonFileJournal) -> list[int]:
-    return [event.seq for event in journal.events_after(0, 1_000_000, {})[0]]
+    return [seq for seq, _ in journal.changes_after(0)]
 
 
 def test_what_is_too_old_goes_as_soon_as_recovery_does_not_need_it(journal: JsonFileJournal) -> None:
@@ -449,17 +450,17 @@ def test_what_is_too_old_goes_as_soon_as_recovery_does_not_need_it(journal: Json
     kept = seqs(journal)
     assert kept == list(range(kept[0], 22))
     assert 5 <= kept[0] <= 11, "whole segments, and nothing that is young"
-    assert journal.oldest_seq() == kept[0]
+    assert journal.oldest == kept[0]
 
 
 def test_what_is_too_much_goes_from_the_old_end(journal: JsonFileJournal) -> None:
     fill(journal, 20, size=1_000)
-    assert journal.size_bytes() > 20_000
+    assert journal.size_bytes > 20_000
     while journal.trim(20 * SECOND, 21):
         pass
     kept = seqs(journal)
     assert kept == list(range(kept[0], 22))
-    assert journal.size_bytes() <= 5_000
+    assert journal.size_bytes <= 5_000
 
 
 def test_nothing_after_the_snapshot_goes_even_if_it_is_too_much(journal: JsonFileJournal) -> None:
@@ -468,29 +469,25 @@ def test_nothing_after_the_snapshot_goes_even_if_it_is_too_much(journal: JsonFil
     assert seqs(journal)[0] <= 6
 
 
-def test_a_reader_that_was_too_slow_is_told_how_much_it_missed(journal: JsonFileJournal, folder: Path) -> None:
+def test_cursors_stay_where_they_were_when_history_goes(journal: JsonFileJournal, folder: Path) -> None:
     fill(journal, 30)
-    journal.move_cursor("slow", 2)
-    journal.move_cursor("quick", 31)
+    assert journal.cursors({"slow": 2, "quick": 31}) == {"slow": 2, "quick": 31}
     journal.trim(110 * SECOND, 31)
-    oldest = journal.oldest_seq()
-    assert oldest > 3
-    assert (journal.missed("slow"), journal.missed("quick"), journal.missed("nobody")) == (oldest - 3, 0, 0)
-    journal.trim(120 * SECOND, 31)
-    assert journal.oldest_seq() > oldest
-    assert journal.missed("slow") == journal.oldest_seq() - 3, "what was counted once is not counted again"
-    assert read(folder / "cursors.json")["readers"]["slow"] == {"seq": 2, "missed": journal.oldest_seq() - 3}
+    assert journal.oldest > 3
+    assert journal.cursors() == {"slow": 2, "quick": 31}
+    kept = read(folder / "cursors.json")
+    assert (kept["oldest"], kept["readers"]["slow"]) == (journal.oldest, {"seq": 2})
 
 
 def test_cursors_sizes_and_the_oldest_survive_a_restart(journal: JsonFileJournal, folder: Path) -> None:
     fill(journal, 3)
-    journal.move_cursor("capture", 2)
-    size = journal.size_bytes()
+    journal.cursors({"capture": 2})
+    size = journal.size_bytes
     journal.close()
     again = JsonFileJournal(str(folder))
-    again.load(StoreState(0))
+    recover(again, StoreState(0))
     assert again.cursors() == {"capture": 2}
-    assert (again.size_bytes(), again.oldest_seq()) == (size, 1)
+    assert (again.size_bytes, again.oldest) == (size, 1)
     again.close()
 
 
@@ -506,7 +503,7 @@ def test_segments_that_were_forgotten_and_not_removed_yet_go_at_the_next_start(f
     journal._history_bytes = 0
     journal.trim(NOW_NS, store.health().snapshot_seq)
     assert not first.exists()
-    oldest = journal.oldest_seq()
+    oldest = journal.oldest
     store.close()
     first.write_bytes(content)  # As a removal that a loss of power took back.
     again = opened(folder)
@@ -515,16 +512,13 @@ def test_segments_that_were_forgotten_and_not_removed_yet_go_at_the_next_start(f
     again.close()
 
 
-def test_events_come_by_pages_by_kind_and_by_number(journal: JsonFileJournal) -> None:
+def test_changes_are_found_by_number_and_by_message(journal: JsonFileJournal) -> None:
     fill(journal, 20)
-    first, safe = journal.events_after(0, 4, {1: "orders"})
-    rest, _ = journal.events_after(first[-1].seq, 100, {1: "orders"})
-    assert [event.seq for event in first + rest] == list(range(1, 22))
-    assert safe == 21
-    assert {event.channel for event in first} == {"orders"}
-    assert [event.kind for event in journal.events_after(0, 10, {}, ("declared",))[0]] == ["declared"]
-    assert [seq for seq, _ in journal.changes_at([2, 9, 10, 21, 22, 99])] == [2, 9, 10, 21]
-    assert [event.sequence for event in journal.events_of("m7", {})] == [7]
+    assert [seq for seq, _ in journal.changes_after(4)] == list(range(5, 22))
+    found = journal.changes_at([2, 9, 10, 21, 22, 99])
+    assert [(seq, change.sequence) for seq, change in found] == [(2, 1), (9, 8), (10, 9), (21, 20)]
+    assert journal.find("m7") == [8]
+    assert journal.find("orders") == []
 
 
 def test_reading_begins_near_the_place(journal: JsonFileJournal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -540,8 +534,8 @@ def test_reading_begins_near_the_place(journal: JsonFileJournal, monkeypatch: py
         return data
 
     monkeypatch.setattr(RealFiles, "read", counted)
-    assert [event.seq for event in journal.events_after(59, 10, {})[0]] == [60, 61]
-    assert 0 < sum(amounts) < journal.size_bytes() / 2
+    assert [seq for seq, _ in journal.changes_after(59)] == [60, 61]
+    assert 0 < sum(amounts) < journal.size_bytes / 2
 
 
 def test_a_damaged_line_of_history_is_named_when_it_is_read(journal: JsonFileJournal, folder: Path) -> None:
@@ -549,7 +543,7 @@ def test_a_damaged_line_of_history_is_named_when_it_is_read(journal: JsonFileJou
     path = sorted((folder / "wal").iterdir())[0]
     path.write_bytes(path.read_bytes().replace(b'"seq":3', b'"seq":4', 1))
     with pytest.raises(StoreDamaged, match=r"000000000001\.jsonl, line 3"):
-        journal.events_after(0, 10, {})
+        seqs(journal)
 
 
 class ScriptedFiles(RealFiles):
@@ -599,7 +593,7 @@ def scripted(folder: Path) -> tuple[JsonFileJournal, ScriptedFiles]:
     files = ScriptedFiles()
     folder.mkdir()
     journal = JsonFileJournal(str(folder), files=files, reserve=OnePiece(files))
-    journal.load(StoreState(0))
+    recover(journal, StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     return journal, files
 

@@ -1,4 +1,4 @@
-"""How much history a SQLite journal keeps, and how its readers learn what was pruned."""
+"""How much history a SQLite journal keeps."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from unibus.core.lifecycle.state.changes import Declared, MessageRef, Sent
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreBusy
+from unibus.stores.seam.recovery import recover
 from unibus.stores.sqlite import journal as sqlite
 from unibus.stores.sqlite.journal import SqliteJournal
 
@@ -22,7 +23,7 @@ def path(tmp_path: Path) -> str:
 @pytest.fixture
 def journal(path: str) -> Iterator[SqliteJournal]:
     journal = SqliteJournal(path, history_age_s=100, history_bytes=10_000)
-    journal.load(StoreState(0))
+    recover(journal, StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     yield journal
     journal.close()
@@ -36,7 +37,7 @@ def fill(journal: SqliteJournal, count: int, at_ns: int = 0, size: int = 10) -> 
 
 
 def seqs(journal: SqliteJournal) -> list[int]:
-    return [event.seq for event in journal.events_after(0, 1_000_000, {})[0]]
+    return [seq for seq, _ in journal.changes_after(0)]
 
 
 def test_what_is_too_old_goes_as_soon_as_recovery_does_not_need_it(journal: SqliteJournal) -> None:
@@ -45,7 +46,7 @@ def test_what_is_too_old_goes_as_soon_as_recovery_does_not_need_it(journal: Sqli
     assert seqs(journal) == list(range(1, 22)), "nothing before the snapshot may go"
     journal.trim(110 * SECOND, 21)
     assert seqs(journal) == list(range(11, 22))
-    assert journal.oldest_seq() == 11
+    assert journal.oldest == 11
 
 
 def test_what_is_too_much_goes_from_the_old_end(journal: SqliteJournal) -> None:
@@ -54,7 +55,7 @@ def test_what_is_too_much_goes_from_the_old_end(journal: SqliteJournal) -> None:
     kept = seqs(journal)
     assert kept == list(range(kept[0], 22))
     assert kept[0] > 10
-    assert journal.size_bytes() <= 10_000
+    assert journal.size_bytes <= 10_000
 
 
 def test_nothing_after_the_snapshot_goes_even_if_it_is_too_much(journal: SqliteJournal) -> None:
@@ -63,35 +64,30 @@ def test_nothing_after_the_snapshot_goes_even_if_it_is_too_much(journal: SqliteJ
     assert seqs(journal)[0] == 6
 
 
-def test_a_reader_that_was_too_slow_is_told_how_much_it_missed(journal: SqliteJournal) -> None:
+def test_cursors_stay_where_they_were_when_history_goes(journal: SqliteJournal) -> None:
     fill(journal, 20)
-    journal.move_cursor("slow", 4)
-    journal.move_cursor("quick", 21)
+    assert journal.cursors({"slow": 4, "quick": 21}) == {"slow": 4, "quick": 21}
     journal.trim(110 * SECOND, 21)
-    assert (journal.missed("slow"), journal.missed("quick")) == (6, 0)
-    journal.trim(112 * SECOND, 21)
-    assert journal.missed("slow") == 8, "what was counted once is not counted again"
+    assert (journal.oldest, journal.cursors()) == (11, {"slow": 4, "quick": 21})
 
 
 def test_cursors_and_sizes_survive_a_restart(journal: SqliteJournal, path: str) -> None:
     fill(journal, 3)
-    journal.move_cursor("capture", 2)
-    size = journal.size_bytes()
+    journal.cursors({"capture": 2})
+    size = journal.size_bytes
     journal.close()
     again = SqliteJournal(path)
-    again.load(StoreState(0))
+    recover(again, StoreState(0))
     assert again.cursors() == {"capture": 2}
-    assert again.size_bytes() == size
+    assert again.size_bytes == size
     again.close()
 
 
-def test_events_come_by_pages_and_tell_how_far_is_safe(journal: SqliteJournal) -> None:
+def test_changes_are_read_from_the_middle_of_a_group(journal: SqliteJournal) -> None:
     fill(journal, 5)
-    first, safe = journal.events_after(0, 4, {1: "orders"})
-    rest, _ = journal.events_after(first[-1].seq, 4, {1: "orders"})
-    assert [event.seq for event in first + rest] == [1, 2, 3, 4, 5, 6]
-    assert safe == 6
-    assert {event.channel for event in first} == {"orders"}
+    journal.append(7, [change for _, change in journal.changes_at([2, 3, 4])], False)
+    assert [seq for seq, _ in journal.changes_after(7)] == [8, 9]
+    assert (journal.oldest, journal.last) == (1, 9)
 
 
 def test_the_second_owner_is_told_who_the_first_one_is(journal: SqliteJournal, path: str) -> None:
@@ -102,8 +98,7 @@ def test_the_second_owner_is_told_who_the_first_one_is(journal: SqliteJournal, p
 def test_much_is_forgotten_in_steps(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "TRIM_ROWS", 4)
     fill(journal, 20)
-    journal.move_cursor("slow", 4)
     steps = [journal.trim(110 * SECOND, 21) for _ in range(4)]
     assert steps == [True, True, False, False]
     assert seqs(journal) == list(range(11, 22))
-    assert (journal.oldest_seq(), journal.missed("slow")) == (11, 6)
+    assert journal.oldest == 11

@@ -7,6 +7,7 @@ import pytest
 
 from unibus.core.lifecycle.state.changes import Declared, MessageRef, Sent
 from unibus.core.lifecycle.state.state import StoreState
+from unibus.stores.seam.recovery import recover
 from unibus.stores.sqlite import journal as sqlite
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.stores.sqlite.wal_preallocation import BEGIN_BYTES, STEP_BYTES, WalPreallocation
@@ -22,7 +23,7 @@ def a_long_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(path: Path) -> tuple[SqliteJournal, StoreState]:
     journal, state = SqliteJournal(str(path)), StoreState(10**9)
-    journal.load(state)
+    recover(journal, state)
     return journal, state
 
 
@@ -66,7 +67,7 @@ def test_a_loop_leaves_the_extension_to_the_writer_thread(tmp_path: Path) -> Non
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     quick = []
     for number in range(1, 40):
-        quick.append(journal.is_quick())
+        quick.append(journal.is_quick)
         before = (tmp_path / "bus.db-wal").stat().st_size
         fill(journal, number, 1)
         made = (tmp_path / "bus.db-wal").stat().st_size - before > STEP_BYTES // 2

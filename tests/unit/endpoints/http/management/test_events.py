@@ -165,7 +165,7 @@ async def test_history_that_is_gone_is_counted(live: Live) -> None:
     journal._changes_max, journal._full_seq = 640, 0
     for _ in range(10):
         await live.send("orders", *range(100))
-    oldest = journal.oldest_seq()
+    oldest = journal.oldest
     assert oldest > 100
     async with live.stream(f"{LIVE}?after=5") as stream:
         missed = await stream.next()

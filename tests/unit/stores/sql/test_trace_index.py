@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from unibus.core.lifecycle.events import is_about
 from unibus.core.lifecycle.state.changes import Change, Completed, Declared, MessageRef, Processed, Sent
 from unibus.core.lifecycle.state.state import StoreState
-from unibus.stores.sqlite import trace_index
+from unibus.stores.seam.recovery import recover
+from unibus.stores.sql import trace_index
+from unibus.stores.sql.trace_index import crc_of, find
 from unibus.stores.sqlite.journal import SqliteJournal
-from unibus.stores.sqlite.trace_index import crc_of, find
-
-NAMES = {1: "orders"}
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ class Writer:
 
     def _open(self) -> SqliteJournal:
         journal, state = SqliteJournal(str(self._path), history_bytes=0), StoreState(10**9)
-        journal.load(state)
+        recover(journal, state)
         self._seq = int(state.seq)
         return journal
 
@@ -59,10 +59,10 @@ class Writer:
         ][:: self._chance.choice((1, 2))]
 
     def check(self) -> None:
-        events, _ = self.journal.events_after(0, 10**9, NAMES)
+        changes = list(self.journal.changes_after(0))
         for number in range(22):
-            expected = [event for event in events if event.message_id == f"m{number}"]
-            assert self.journal.events_of(f"m{number}", NAMES) == expected
+            expected = [seq for seq, change in changes if is_about(change, f"m{number}")]
+            assert self.journal.find(f"m{number}") == expected
 
 
 @pytest.fixture
@@ -114,10 +114,10 @@ def test_a_crash_forgets_nothing(writer: Writer, tmp_path: Path) -> None:
 
 def test_what_history_forgets_the_index_forgets(writer: Writer) -> None:
     writer.write(60)
-    events, last = writer.journal.events_after(0, 10**9, NAMES)
+    before = len(list(writer.journal.changes_after(0)))
     blocks = writer.journal._connection.execute("SELECT count(*) FROM trace_blocks").get
-    writer.journal.trim(0, last // 2)
-    assert len(writer.journal.events_after(0, 10**9, NAMES)[0]) < len(events)
+    writer.journal.trim(0, writer.journal.last // 2)
+    assert len(list(writer.journal.changes_after(0))) < before
     writer.check()
     left = writer.journal._connection.execute("SELECT count(*), min(first) FROM trace_blocks").fetchone()
     rows = writer.journal._connection.execute("SELECT count(DISTINCT first), min(first) FROM trace_index").fetchone()

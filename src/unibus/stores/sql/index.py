@@ -1,28 +1,26 @@
-"""The index of history in a SQLite file (trace_index.py): the blocks in the file, and the open block in memory.
+"""The index of history in SQL tables (trace_index.py): the blocks in the tables, and the open block in memory.
 
-A crash loses the open block; the next opening builds it again from the log. Called by the journal under its `_mutex`.
+A crash loses the open block; the next opening builds it again from the log. One thread at a time uses it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import apsw
-
 from unibus.core.lifecycle.state.changes import Change
-from unibus.stores.sqlite import trace_index
-from unibus.stores.sqlite.rows import Bound, insert
-from unibus.stores.sqlite.trace_index import BUCKETS, Block, bucket_of, crc_of, find
+from unibus.stores.sql import trace_index
+from unibus.stores.sql.tables import Bound, SqlTables
+from unibus.stores.sql.trace_index import BUCKETS, Block, bucket_of, crc_of, find
 
-Rows = Callable[[int], Iterable[tuple[int, list[Change], int]]]
+Rows = Callable[[int], Iterable[tuple[int, list[Change]]]]
 """The groups of the log that end after a seq."""
 
 
-class SqliteIndex:
+class SqlIndex:
     """`last` is the last change of the log. Changes from before the opening that no block has are read from the log."""
 
-    def __init__(self, connection: apsw.Connection, last: int, rows_after: Rows) -> None:
-        self._connection = connection
+    def __init__(self, tables: SqlTables, last: int, rows_after: Rows) -> None:
+        self._tables = tables
         self._rows_after = rows_after
-        self._saved: int = connection.execute("SELECT max(last) FROM trace_blocks").get or 0
+        self._saved: int = tables.value(tables.sql.indexed_to) or 0
         # Not filled from the log at the opening: a start should not read 65,536 changes for a search that may never
         # come.
         self._block = Block(last + 1)
@@ -41,8 +39,8 @@ class SqliteIndex:
         for bucket in range(BUCKETS):
             if block.buckets[bucket]:
                 rows += (bucket, block.first, block.data(bucket))
-        insert(self._connection, "trace_index", rows, 3)
-        insert(self._connection, "trace_blocks", (block.first, block.next - 1), 2)
+        self._tables.replace("trace_index", rows, 3)
+        self._tables.replace("trace_blocks", (block.first, block.next - 1), 2)
         return block
 
     def saved(self, block: Block) -> int:
@@ -58,7 +56,7 @@ class SqliteIndex:
         if self._block.first <= first:
             return self._block
         block = Block(first)
-        for seq, changes, _ in self._rows_after(first - 1):
+        for seq, changes in self._rows_after(first - 1):
             block.add(changes[max(0, first - seq) :])
         return block
 
@@ -66,17 +64,16 @@ class SqliteIndex:
         """The seqs of changes that may be about the message, in order."""
         self._block = self._completed(oldest)  # Reads the log once after an opening.
         crc = crc_of(message_id)
-        return [*self._find_saved(crc), *self._block.find(crc)]
+        # A block is pruned as a whole, so the oldest one may have changes that the log has no more.
+        return [seq for seq in (*self._find_saved(crc), *self._block.find(crc)) if seq >= oldest]
 
     def _find_saved(self, crc: int) -> Iterator[int]:
-        sql = "SELECT first, data FROM trace_index WHERE bucket = ? ORDER BY first"
-        for first, data in self._connection.execute(sql, (bucket_of(crc),)):
+        for first, data in self._tables.execute(self._tables.sql.bucket, (bucket_of(crc),)):
             yield from find(first, data, crc)
 
     def prune(self, cut: int) -> None:
         """Delete the blocks that only have changes up to `cut`, inside a transaction."""
-        for (first,) in self._connection.execute("SELECT first FROM trace_blocks WHERE last <= ?", (cut,)).fetchall():
-            places = [value for bucket in range(BUCKETS) for value in (bucket, first)]
-            pairs = ", ".join(["(?, ?)"] * BUCKETS)
-            self._connection.execute(f"DELETE FROM trace_index WHERE (bucket, first) IN (VALUES {pairs})", places)
-            self._connection.execute("DELETE FROM trace_blocks WHERE first = ?", (first,))
+        tables = self._tables
+        for (first,) in list(tables.execute(tables.sql.blocks_up_to, (cut,))):
+            tables.delete_buckets([value for bucket in range(BUCKETS) for value in (bucket, first)])
+            tables.execute(tables.sql.delete_block, (first,))

@@ -1,24 +1,19 @@
-"""The rows of the SQLite journal: groups of changes in the log, and the tables of a snapshot."""
+"""The rows of a journal in SQL tables: groups of changes in the log, and the tables of a snapshot."""
 
 import zlib
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
-import apsw
 import msgspec
 
 from unibus.core.lifecycle.state.changes import Applied, Change, SavedEntry, SavedSession
 from unibus.errors import StoreVersion
 from unibus.stores.seam.journal import EntityRow, SnapshotSlice, Summary
 from unibus.stores.seam.log_end import OLDEST
-from unibus.stores.sqlite.file import damaged
-
-Bound: TypeAlias = int | float | str | bytes | None
-"""The types that are bound to the ? of a statement. apsw accepts more; our tables store these."""
+from unibus.stores.sql.tables import Bound, SqlTables, damaged
 
 SEQUENCE_BITS: Final = 40
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
-_ROWS_PER_STATEMENT: Final = 250
 _CRC_QUICK_BYTES: Final = 200_000
 _CRC_STEP_BYTES: Final = 5_000
 
@@ -59,88 +54,73 @@ def changes_of(path: str, seq: int, last: int, crc: int, records: bytes) -> list
     return changes
 
 
-def save_part(connection: apsw.Connection, part: SnapshotSlice, last: int) -> None:
+def save_part(tables: SqlTables, part: SnapshotSlice, last: int) -> None:
     """Write a slice of a snapshot, inside a transaction whose group ends with change `last`: no row is newer than it.
 
     `overlap` is raised in the same transaction, so recovery knows that rows may be newer than the snapshot.
     """
     # Unlike `snapshot`, which only the last slice sets: a crash after this slice leaves rows that are newer than the
     # snapshot, and recovery must know up to where.
-    insert(connection, "meta", ("overlap", last), 2)
-    _insert_entities(connection, part.entities)
+    tables.replace("meta", ("overlap", last), 2)
+    _insert_entities(tables, part.entities)
     rows: list[Bound] = []
     for entity, sequence, saved, data in part.entries:
         packed = pack(saved)
         rows += (entity << SEQUENCE_BITS | sequence, zlib.crc32(packed), zlib.crc32(data), packed, data)
-    insert(connection, "messages", rows, 5)
+    tables.replace("messages", rows, 5)
     keys = [entity << SEQUENCE_BITS | sequence for entity, sequence in part.gone]
-    for start in range(0, len(keys), _ROWS_PER_STATEMENT):
-        some = keys[start : start + _ROWS_PER_STATEMENT]
-        # Idempotent: a slice that is repeated, or a row that never existed, does no harm.
-        connection.execute(f"DELETE FROM messages WHERE key IN ({', '.join('?' * len(some))})", some)
+    # Idempotent, as all of a slice: one that is repeated does no harm.
+    tables.delete_messages(keys)
 
 
-def save_summary(connection: apsw.Connection, summary: Summary, log_bytes: int, oldest: int) -> None:
+def save_summary(tables: SqlTables, summary: Summary, log_bytes: int, oldest: int) -> None:
     """Write the last slice: from this transaction on, recovery starts at this snapshot. `oldest` is the first change of
     the log."""
-    _save_entities(connection, summary)
-    _save_sessions(connection, summary)
-    insert(connection, "marks", [value for mark in summary.marks for value in mark], 4)
+    _save_entities(tables, summary)
+    _save_sessions(tables, summary)
+    tables.replace("marks", [value for mark in summary.marks for value in mark], 4)
     for number, kind, over_ns in summary.marks_over:
-        connection.execute("DELETE FROM marks WHERE entity = ? AND kind = ? AND at_ns < ?", (number, kind, over_ns))
-    connection.execute("DELETE FROM positions")
-    insert(connection, "positions", [value for pair in summary.positions.items() for value in pair], 2)
-    _save_batches(connection, summary)
+        tables.execute(tables.sql.delete_old_marks, (number, kind, over_ns))
+    tables.execute(tables.sql.delete_positions)
+    tables.replace("positions", [value for pair in summary.positions.items() for value in pair], 2)
+    _save_batches(tables, summary)
     meta = ("snapshot", summary.seq, "overlap", summary.overlap, "log_bytes", log_bytes, OLDEST, oldest)
-    insert(connection, "meta", meta, 2)
+    tables.replace("meta", meta, 2)
 
 
-def _save_batches(connection: apsw.Connection, summary: Summary) -> None:
+def _save_batches(tables: SqlTables, summary: Summary) -> None:
     rows: list[Bound] = []
     for batch in summary.batches:
         packed = pack(batch)
         rows += (batch.age_ns, zlib.crc32(packed), packed)
-    insert(connection, "batches", rows, 3)
-    connection.execute("DELETE FROM batches WHERE age_ns <= ?", (summary.batches_evicted_ns,))
-    insert(connection, "meta", (BATCHES_EVICTED, summary.batches_evicted_ns), 2)
+    tables.replace("batches", rows, 3)
+    tables.execute(tables.sql.delete_old_batches, (summary.batches_evicted_ns,))
+    tables.replace("meta", (BATCHES_EVICTED, summary.batches_evicted_ns), 2)
 
 
-def _save_entities(connection: apsw.Connection, summary: Summary) -> None:
-    _insert_entities(connection, summary.entities)
+def _save_entities(tables: SqlTables, summary: Summary) -> None:
+    _insert_entities(tables, summary.entities)
     for number, name in summary.dropped:
         # An entity that was created and deleted between two snapshots has no row yet, and history needs its name.
-        connection.execute(
-            "INSERT INTO entities VALUES (?, ?, 0, 0, 1, '{}', 0, 0) ON CONFLICT (number) DO UPDATE SET dropped = 1",
-            (number, name),
-        )
-        connection.execute("DELETE FROM sessions WHERE entity = ?", (number,))
-        connection.execute("DELETE FROM marks WHERE entity = ?", (number,))
-    insert(connection, "retired", [value for pair in summary.retired.items() for value in pair], 2)
+        tables.execute(tables.sql.drop_entity, (number, name))
+        tables.execute(tables.sql.delete_sessions, (number,))
+        tables.execute(tables.sql.delete_marks, (number,))
+    tables.replace("retired", [value for pair in summary.retired.items() for value in pair], 2)
 
 
-def _insert_entities(connection: apsw.Connection, entities: Sequence[EntityRow]) -> None:
+def _insert_entities(tables: SqlTables, entities: Sequence[EntityRow]) -> None:
     rows: list[Bound] = []
     for row in entities:
         settings = msgspec.json.encode(row.settings).decode()
         rows += (row.number, row.name, row.kind, row.sequence, 0, settings, row.created_ns, row.updated_ns)
-    insert(connection, "entities", rows, 8)
+    tables.replace("entities", rows, 8)
 
 
-def _save_sessions(connection: apsw.Connection, summary: Summary) -> None:
+def _save_sessions(tables: SqlTables, summary: Summary) -> None:
     for number, sessions in summary.sessions.items():
-        connection.execute("DELETE FROM sessions WHERE entity = ?", (number,))
+        tables.execute(tables.sql.delete_sessions, (number,))
         rows: list[Bound] = []
         for saved in sessions:
             packed = pack(saved)
             rows += (number, saved.session_id, zlib.crc32(packed), packed)
-        insert(connection, "sessions", rows, 4)
-
-
-def insert(connection: apsw.Connection, table: str, values: Sequence[Bound], width: int) -> None:
-    """Many rows in few statements: each call into SQLite may have to wait for the interpreter lock afterwards."""
-    row = f"({', '.join('?' * width)})"
-    step = _ROWS_PER_STATEMENT * width
-    for start in range(0, len(values), step):
-        some = values[start : start + step]
-        rows = ", ".join([row] * (len(some) // width))
-        connection.execute(f"INSERT OR REPLACE INTO {table} VALUES {rows}", some)
+        tables.replace("sessions", rows, 4)

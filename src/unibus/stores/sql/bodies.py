@@ -6,23 +6,19 @@
 import zlib
 from typing import Final
 
-import apsw
-
 from unibus.core.lifecycle.state.changes import Change, Passed, Sent
 from unibus.core.lifecycle.state.entity import StoredMessage
-from unibus.stores.sqlite.file import damaged
-from unibus.stores.sqlite.rows import SEQUENCE_BITS, changes_of
+from unibus.stores.sql.rows import SEQUENCE_BITS, changes_of
+from unibus.stores.sql.tables import SqlTables, damaged
 
-GROUP: Final = "SELECT seq, last, crc, records FROM log WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
 _CACHED_GROUPS: Final = 8
 
 
-class SqliteBodies:
-    """Called by the journal under its `_mutex`."""
+class SqlBodies:
+    """One thread at a time uses it."""
 
-    def __init__(self, connection: apsw.Connection, path: str) -> None:
-        self._connection = connection
-        self._path = path
+    def __init__(self, tables: SqlTables) -> None:
+        self._tables = tables
         self._groups: dict[int, list[Change]] = {}
 
     def of(self, entry: StoredMessage) -> bytes:
@@ -34,10 +30,10 @@ class SqliteBodies:
 
     def _saved(self, entry: StoredMessage) -> bytes:
         key = entry.home_entity << SEQUENCE_BITS | entry.home_sequence
-        for data, crc in self._connection.execute("SELECT data, data_crc FROM messages WHERE key = ?", (key,)):
+        for data, crc in self._tables.execute(self._tables.sql.body, (key,)):
             if isinstance(data, bytes) and zlib.crc32(data) == crc:
                 return data
-        raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
+        raise damaged(self._tables.name, f"the data of {entry.entity.name!r} #{entry.sequence}")
 
     def _logged(self, entry: StoredMessage) -> bytes:
         """From the group of its record. Messages of one group are often received together, so the last groups are
@@ -46,8 +42,8 @@ class SqliteBodies:
         for first, changes in self._groups.items():
             if first <= wanted < first + len(changes):
                 return self._data_of(entry, changes[wanted - first])
-        for row in self._connection.execute(GROUP, (wanted,)):
-            changes = changes_of(self._path, *row)
+        for row in self._tables.execute(self._tables.sql.group_at, (wanted,)):
+            changes = changes_of(self._tables.name, *row)
             if wanted <= row[1]:
                 # The oldest one: a dict keeps the order of insertion.
                 while len(self._groups) >= _CACHED_GROUPS:
@@ -55,11 +51,11 @@ class SqliteBodies:
                 self._groups[row[0]] = changes
                 return self._data_of(entry, changes[wanted - row[0]])
         raise damaged(
-            self._path, f"the data of {entry.entity.name!r} #{entry.sequence}: the log has no change {wanted}"
+            self._tables.name, f"the data of {entry.entity.name!r} #{entry.sequence}: the log has no change {wanted}"
         )
 
     def _data_of(self, entry: StoredMessage, change: Change) -> bytes:
         # The id is compared: with a wrong home a receiver would get another message's data, without any error.
         if isinstance(change, (Sent, Passed)) and change.who.message_id == entry.who.message_id:
             return change.data
-        raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
+        raise damaged(self._tables.name, f"the data of {entry.entity.name!r} #{entry.sequence}")
