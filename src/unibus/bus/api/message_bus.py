@@ -48,6 +48,7 @@ from unibus.limits import (
 from unibus.stores.query import query
 from unibus.stores.query.result import QueryResult
 from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store_view import OpenStoreView
 
 DRAIN_TIMEOUT_S: Final = 5.0
 # After this many messages over all channels the handlers get a turn: as many as fit into the cache of a processor.
@@ -382,14 +383,14 @@ class MessageBus(BusOperations):
         More rows than `rows_max` are cut off (`truncated`). Raises QueryStopped at the other limits, and QueryInvalid
         for invalid or other SQL.
         """
-        asked = query(self._runtime.queues().store, sql, parameters, time_limit, rows_max, memory_mb)
+        asked = query(OpenStoreView(self._runtime.queues().store), sql, parameters, time_limit, rows_max, memory_mb)
         return settled.query_messages(asked)
 
     def execute_query(
         self, sql: object, parameters: object = (), **limits: object
     ) -> Coroutine[object, object, QueryResult]:
         """The same as `query_messages`, under the name of the storage interface."""
-        return settled.query_messages(query(self._runtime.queues().store, sql, parameters, **limits))
+        return settled.query_messages(query(OpenStoreView(self._runtime.queues().store), sql, parameters, **limits))
 
     # Start, stop, close. The defaults are in plain methods: inspect cannot read them from a compiled coroutine.
 

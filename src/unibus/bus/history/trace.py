@@ -24,15 +24,15 @@ from unibus.core.lifecycle.state.entity import (
     SUBSCRIPTION,
     SUBSCRIPTIONS,
     TOPIC,
-    StoredMessage,
     subscription_path,
 )
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
 from unibus.counting import counted
 from unibus.display import NAME_CHARS_MAX, described, html_table, quoted, shortened
+from unibus.stores.seam.message_record import MessageRecord
 from unibus.stores.seam.store import EntityInfo
 
-Find = Callable[[str, int], StoredMessage | None]
+Find = Callable[[str, int], MessageRecord | None]
 
 WAITING, IN_FLIGHT, COMPLETED, DEAD, GONE = "waiting", "in flight", "completed", "dead-lettered", "gone"
 PASSED_ON, NOT_DELIVERED, UNKNOWN = "passed on", "not delivered", "unknown"

@@ -32,12 +32,12 @@ from unibus.core.lifecycle.backfill import Backfill
 from unibus.core.lifecycle.claiming import Claimed, limit_durations, run_due
 from unibus.core.lifecycle.commands import Command, Declare, SendResult
 from unibus.core.lifecycle.declaring import drop_idle
-from unibus.core.lifecycle.sending import entries_of, page_of, queue_of, receiving_from
+from unibus.core.lifecycle.sending import page_of, queue_of, receiving_from
 from unibus.core.lifecycle.sessions import accept, held_session
 from unibus.core.lifecycle.state.deadlines import NEVER
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState, owner_name
-from unibus.core.lifecycle.state.states import GONE
+from unibus.core.lifecycle.state.states import LOCKED
 from unibus.errors import BusClosed, StoreFailed
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.safe_log import SafeLogger
@@ -59,6 +59,7 @@ from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.forked import ForkedJournal, keep_for_ever, on_fork, opened_by, renew
 from unibus.stores.seam.info_of import info_of
 from unibus.stores.seam.journal import Journal, checked_level
+from unibus.stores.seam.message_record import LIST_PAGE, MessageKey, MessageRecord, freeze
 from unibus.stores.seam.moment import StoreCopy, copy_of
 from unibus.stores.seam.pending import Pending, resolved, running_loop
 from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth
@@ -357,7 +358,7 @@ class EmbeddedStore:
                 if looked_at is not None:
                     looked_at.used(now_ns)
                 found = page_of(self._state, entity, session_id, from_sequence, count, bytes_max)
-                seen = [Claimed(entry, b"", 0, entry.delivery_count) for entry in found]
+                seen = [_peeked(entry) for entry in found]
                 pending = self._write(seen, False, _absent(seen))
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
@@ -380,40 +381,43 @@ class EmbeddedStore:
             self._begin()
             return resolved(self._state.positions.get(name, 0))
 
-    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
+    def list_messages(
+        self, entity: str, from_sequence: int = 0, count: int = LIST_PAGE
+    ) -> Pending[list[MessageRecord]]:
         with self._lock:
             self._begin()
-            if entity is not None:
-                return list(entries_of(self._state, entity))
-            return [entry for each in self._state.entities.values() for entry in each.entries.values()]
+            found = page_of(self._state, entity, None, from_sequence, count)
+            return resolved([freeze(entry) for entry in found])
 
-    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
+    def read_bodies(self, keys: Sequence[MessageKey]) -> Pending[dict[MessageKey, bytes]]:
+        found: dict[MessageKey, bytes] = {}
+        absent: dict[MessageKey, StoredMessage] = {}
         with self._lock:
             self._begin()
-            found = self._state.find(entity)
-            return None if found is None else found.entries.get(sequence)
-
-    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        found: dict[StoredMessage, bytes] = {}
-        absent: list[StoredMessage] = []
-        with self._lock:
-            self._begin()
-            for entry in entries:
-                data = entry.data
-                if data is not None:
-                    found[entry] = data
-                elif entry.state != GONE:
-                    absent.append(entry)
+            for key in keys:
+                entity = self._state.find(key[0])
+                entry = None if entity is None else entity.entries.get(key[1])
+                if entry is None:
+                    continue
+                if entry.data is None:
+                    absent[key] = entry
+                else:
+                    found[key] = entry.data
         if absent:
-            found.update(self._committer.bodies(absent))
-        return found
+            # Not with the next group, as a claim does: a message that cannot be read is an error of this call only, and
+            # the store goes on.
+            read = self._committer.bodies(list(absent.values()))
+            for key, entry in absent.items():
+                if entry in read:
+                    found[key] = read[entry]
+        return resolved(found)
 
-    def copied(self) -> StoreCopy:
+    def copied(self) -> Pending[StoreCopy]:
         with self._committer.committing, self._lock:
             self._begin()
             # Everything stops for this: `committing` so that no row is deleted, `_lock` so that all messages are of one
             # moment.
-            return copy_of(self._state, self._journal.bodies)
+            return resolved(copy_of(self._state, self._journal.bodies))
 
     # Health and closing
 
@@ -508,6 +512,11 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
     store._watchers.history.calls = []
     for entity in list(store._state.entities.values()):
         entity.wakers = []  # The waiters are threads and loops of the parent.
+
+
+def _peeked(entry: StoredMessage) -> Claimed:
+    """Without the token of the lock: it belongs to another receiver."""
+    return Claimed(entry, b"", entry.lock_ends_ns() if entry.state == LOCKED else 0, entry.delivery_count)
 
 
 def _absent(claims: list[Claimed]) -> list[Claimed]:

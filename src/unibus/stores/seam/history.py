@@ -1,6 +1,6 @@
 """The history of a store as readers see it: events after a position, events of one message, replay, cursors."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from unibus.core.lifecycle.events import Event
@@ -17,14 +17,8 @@ class History(Protocol):
     def events_of(self, message_id: str) -> list[Event]:
         """All events of one message, in every entity that it was in."""
 
-    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
-        """The sequences of the messages that an entity stored or routed, each with the seq of its data."""
-
-    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
-        """The same messages, encoded, in the order of their sequences."""
-
     def replay_index(self, entity: str, after_sequence: int, since_ns: int) -> ReplayIndex:
-        """The same as an index, for a caller that reads one page at a time."""
+        """The messages that an entity stored or routed after a sequence, and not before an instant."""
 
     def cursor(self, name: str) -> int:
         """The position of a named reader; 0 for a new one."""

@@ -85,7 +85,3 @@ class SqliteHistory:
 
     def show_cursor(self, name: str, seq: int) -> None:
         show_cursor(self._path, name, seq)
-
-    def seq_before(self, instant_ns: int) -> int:
-        with self._file.look():
-            return self._file.seq_before(instant_ns)
