@@ -10,8 +10,8 @@ result was not returned yet. A receiver may be woken by a message that is not wr
 same group or a later one, and its result waits for the disk, too.
 
 `_lock` is held for the few microseconds of a decision, never while anything is written or called back, and rarely while
-anything is read from disk (`StoreState.fetch`, a slice of a snapshot, `subscribe_from`). `_committer.committing` is
-taken before it where both are needed; the journal's own lock is the innermost.
+anything is read from disk (`StoreState.fetch`, a slice of a snapshot, the end of history in `subscribe_from`).
+`_committer.committing` is taken before it where both are needed; the journal's own lock is the innermost.
 
 Time is the monotonic clock, started at the wall time of the opening: a change of the system clock neither ends a lock
 early nor extends it.
@@ -28,7 +28,6 @@ from mypy_extensions import i64
 from unibus.clock import Clock, Timers
 from unibus.core.lifecycle import batch
 from unibus.core.lifecycle.admission import target_of
-from unibus.core.lifecycle.backfill import Backfill
 from unibus.core.lifecycle.claiming import Claimed, limit_durations, run_due
 from unibus.core.lifecycle.commands import Command, Declare, SendResult
 from unibus.core.lifecycle.declaring import drop_idle
@@ -37,15 +36,15 @@ from unibus.core.lifecycle.sessions import accept, held_session
 from unibus.core.lifecycle.state.deadlines import NEVER
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.state import StoreState, owner_name
-from unibus.core.lifecycle.state.states import LOCKED
 from unibus.errors import BusClosed, StoreFailed
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.safe_log import SafeLogger
 from unibus.stores.engine.checking import checked
-from unibus.stores.engine.claims import claim_as_asked
+from unibus.stores.engine.claims import absent_of, claim_as_asked, peeked
 from unibus.stores.engine.closing_steps import ClosingSteps, under
 from unibus.stores.engine.committer import Committer, as_failure, described
 from unibus.stores.engine.history import EmbeddedHistory
+from unibus.stores.engine.past_subscription import PastReader
 from unibus.stores.engine.retention import Retention
 from unibus.stores.engine.snapshot import EVERY_CHANGES, Snapshot
 from unibus.stores.engine.snapshot_limits import SnapshotLimits
@@ -170,7 +169,7 @@ class EmbeddedStore:
                 claimed = claim_as_asked(self._state, self._tokens, request, self._begin())
                 # A lock needs no sync: if a power cut undoes it, the message is redelivered, as after any crash. A
                 # message that is removed on delivery must not be redelivered, so that is synced.
-                pending = self._write(claimed, not request.lock and self._syncs, _absent(claimed))
+                pending = self._write(claimed, not request.lock and self._syncs, absent_of(claimed))
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
                 raise
@@ -197,35 +196,42 @@ class EmbeddedStore:
         return self._answer(pending)
 
     def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
-        state = self._state
+        past: PastReader | None = None
         pending: Pending[int] | None = None
         while pending is None:
-            # History has only what is written. Under the lock nothing new is decided, so if everything is written then,
-            # the copies and the new subscription are one decision: no message is missed or copied twice.
-            self._committer.flush()
             with self._lock:
+                self._begin()
+                # Refused before a long history is read.
+                topic = target_of(self._state, owner_name(declare.name, declare.kind)).number
+                is_new = self._state.find(declare.name) is None
+            if past is None or past.backfill.topic != topic:  # Another number: deleted and created again meanwhile.
+                past = PastReader(topic, after_sequence, since_ns)
+            if is_new:
+                past.read_pages(self.history)
+            with self._committer.committing, self._lock:
                 try:
-                    now_ns = self._begin()
-                    if state.find(declare.name) is not None:
-                        pending = self._write(0, False)
-                    elif self._in_memory or self._committer.written == state.seq:
-                        if self._space is not None:
-                            self._space.admit([declare])
-                        batch.check(state, [declare], now_ns)
-                        topic = target_of(state, owner_name(declare.name, declare.kind))
-                        # Reads the whole history under the lock: the price of taking part in a single decision. A
-                        # subscription that starts in the past is rare.
-                        beginning = Backfill(topic, after_sequence, since_ns)
-                        for seq, change in self._journal.changes_after(0):
-                            beginning.add_change(seq, change)
-                        batch.run(state, [declare], now_ns)
-                        copies = beginning.copy_to(state, target_of(state, declare.name), now_ns)
-                        pending = self._write(copies, self._syncs)
-                    # Else another call has decided something since the flush: try again, or it would be missed.
+                    pending = self._subscribe(declare, past)
                 except BaseException as error:
                     self._committer.stop_if_deciding(error)
                     raise
         return self._answer(pending)
+
+    def _subscribe(self, declare: Declare, past: PastReader) -> Pending[int] | None:
+        """Under both locks: create the subscription with its copies. None if more of history has to be read first."""
+        state, now_ns = self._state, self._begin()
+        if state.find(declare.name) is not None:
+            return self._write(0, False)
+        topic = target_of(state, owner_name(declare.name, declare.kind))
+        if topic.number != past.backfill.topic or not past.is_near(state):
+            return None
+        if self._space is not None:
+            self._space.admit([declare])
+        batch.check(state, [declare], now_ns)
+        past.read_rest(self._journal, state)
+        past.backfill.hold(topic)
+        batch.run(state, [declare], now_ns)
+        copies = past.backfill.copy_to(state, target_of(state, declare.name), now_ns)
+        return self._write(copies, self._syncs)
 
     # From a decision to its result
 
@@ -358,8 +364,8 @@ class EmbeddedStore:
                 if looked_at is not None:
                     looked_at.used(now_ns)
                 found = page_of(self._state, entity, session_id, from_sequence, count, bytes_max)
-                seen = [_peeked(entry) for entry in found]
-                pending = self._write(seen, False, _absent(seen))
+                seen = [peeked(entry) for entry in found]
+                pending = self._write(seen, False, absent_of(seen))
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
                 raise
@@ -512,13 +518,3 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
     store._watchers.history.calls = []
     for entity in list(store._state.entities.values()):
         entity.wakers = []  # The waiters are threads and loops of the parent.
-
-
-def _peeked(entry: StoredMessage) -> Claimed:
-    """Without the token of the lock: it belongs to another receiver."""
-    return Claimed(entry, b"", entry.lock_ends_ns() if entry.state == LOCKED else 0, entry.delivery_count)
-
-
-def _absent(claims: list[Claimed]) -> list[Claimed]:
-    """The ones whose data is on disk only."""
-    return [claimed for claimed in claims if claimed.data is None]
