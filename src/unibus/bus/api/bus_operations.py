@@ -53,6 +53,7 @@ from unibus.errors import (
 )
 from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
 from unibus.safe_log import SafeLogger
+from unibus.stores.seam.store import Store
 
 log = SafeLogger("unibus")
 
@@ -89,7 +90,7 @@ class BusOperations:
                     "a bus has one store, but both a store and persistence_path were given", "leave one of them out"
                 )
             chosen = sqlite_url(str(persistence_path))
-        place: object = chosen if is_store(chosen) else url_of(chosen)
+        place: object = chosen if isinstance(chosen, Store) else url_of(chosen)
         self._runtime = BusRuntime(config, clock)
         if place:
             self._runtime.open_store(place, persistence_path is None)
@@ -124,8 +125,10 @@ class BusOperations:
                 "with_persistence() is too late: the bus has a store already, or is traced",
                 "call with_persistence() first, right after MessageBus()",
             )
-        given: object = getattr(persistence, "store", persistence)  # A SqlitePersistence has a store.
-        self._runtime.open_store(given if is_store(given) else url_of(given) or "memory://", False)
+        from unibus.bus.compat.persistence import SqlitePersistence  # Here: few programs use it.
+
+        given: object = persistence.store if isinstance(persistence, SqlitePersistence) else persistence
+        self._runtime.open_store(given if isinstance(given, Store) else url_of(given) or "memory://", False)
         self._durable = self._runtime.durable
         return self
 
@@ -507,11 +510,6 @@ def cannot_schedule() -> UsageError:
         "publish() delivers at once and cannot schedule a message",
         "use send(queue, payload, delay=…) or schedule(queue, payload, at), which store the message until then",
     )
-
-
-def is_store(value: object) -> bool:
-    """Whether the value is an open store: one of ours, or another implementation."""
-    return hasattr(value, "apply") and hasattr(value, "claim") and hasattr(value, "watch")
 
 
 def several(payloads: Iterable[object]) -> list[object]:

@@ -24,7 +24,7 @@ The contract of time, which holds for a store in this process and for one behind
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -96,6 +96,7 @@ class StoreHealth:
         return f"{without_secrets(self.url)} at {self.durability}, {state}{limit}, {counted(self.messages, 'message')}"
 
 
+@runtime_checkable  # A bus takes an open store, or the URL of one.
 class Store(Protocol):
     """A call that is invalid is refused, at once or with the answer; then nothing was changed.
 
