@@ -12,7 +12,7 @@ A view has few methods; what can be derived from them is a function below, writt
 purpose: it follows the raw changes of a file, for capture.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -20,9 +20,9 @@ from typing import Final, Protocol
 from unibus.core.lifecycle.events import Event
 from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import EntityNotFound
+from unibus.stores.seam.history import EventHistory
 from unibus.stores.seam.info_of import EntityInfo
 from unibus.stores.seam.message_record import LIST_PAGE, MessageKey, MessageRecord, pages_of
-from unibus.stores.seam.replay_index import ReplayIndex
 from unibus.stores.seam.store import Store
 
 CAME: Final = frozenset({"sent", "published", "copied", "activated"})
@@ -35,13 +35,7 @@ PAGE_BYTES: Final = 16_000_000
 """How much a reader of the whole history reads in one call."""
 
 
-class EventPages(Protocol):
-    """The part of a view, and of History, that finds events."""
-
-    def events_after(self, seq: int, limit: int = PAGE, kinds: Collection[str] = ()) -> tuple[list[Event], int]: ...
-
-
-class StoreView(Protocol):
+class StoreView(EventHistory, Protocol):
     """For one thread. It may wait for the disk or for the store."""
 
     def moment(self) -> AbstractContextManager[None]:
@@ -64,13 +58,6 @@ class StoreView(Protocol):
 
     def bounds(self) -> tuple[int, int]:
         """The first and the last seq of history."""
-
-    def events_after(self, seq: int, limit: int = PAGE, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
-        """As History.events_after; the next two as in History, too."""
-
-    def events_of(self, message_id: str) -> list[Event]: ...
-
-    def replay_index(self, entity: str, after_sequence: int, since_ns: int) -> ReplayIndex: ...
 
     def close(self) -> None: ...
 
@@ -102,9 +89,6 @@ class HistoryReader(Protocol):
 
     def settle(self) -> None:
         """Sync the store's files, so that a power cut cannot undo what was read so far."""
-
-    def cursors(self) -> dict[str, int]:
-        """The positions of named readers, as the owner sees them."""
 
     def show_cursor(self, name: str, seq: int) -> None:
         """Show the position of this reader to the owner. Written to a file beside the store, because a reader never
@@ -183,7 +167,7 @@ def count_flows(flows: dict[str, Flow], events: list[Event]) -> None:
 
 
 def last_events(
-    history: EventPages,
+    history: EventHistory,
     oldest: int,
     last: int,
     count: int,
@@ -208,7 +192,7 @@ def last_events(
     return [event for page in reversed(found) for event in page], end + 1
 
 
-def seq_before(history: EventPages, oldest: int, last: int, instant_ns: int) -> int:
+def seq_before(history: EventHistory, oldest: int, last: int, instant_ns: int) -> int:
     """The last seq from `oldest` - 1 to `last` up to which all events are older than the instant: by binary search,
     because the events of a store are in the order of its clock."""
 

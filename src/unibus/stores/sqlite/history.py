@@ -7,7 +7,7 @@ from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import StoreFailed
 from unibus.stores.seam.store_view import PAGE_BYTES, PAGE_CHANGES
 from unibus.stores.sqlite.look import ReadOnlyFile
-from unibus.stores.sqlite.outside_cursors import show_cursor, shown_cursors
+from unibus.stores.sqlite.outside_cursors import show_cursor
 from unibus.stores.sqlite.reader import EntityNames
 from unibus.stores.sqlite.rows import changes_of
 
@@ -77,11 +77,6 @@ class SqliteHistory:
             raise StoreFailed(
                 f"{self._path}-wal could not be synced: {error.strerror or error}", "repair the disk, and start again"
             ) from error
-
-    def cursors(self) -> dict[str, int]:
-        with self._file.look():
-            known = dict(self._file.connection.execute("SELECT name, seq FROM cursors"))
-        return known | shown_cursors(self._path)
 
     def show_cursor(self, name: str, seq: int) -> None:
         show_cursor(self._path, name, seq)
