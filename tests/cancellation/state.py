@@ -6,6 +6,7 @@ from unibus.bus.api.message_bus import MessageBus
 from unibus.core.codec.codec import decode
 from unibus.core.lifecycle.state.states import STATE_NAMES
 from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.store_view import OpenStoreView, all_messages
 
 Held = tuple[str, object, str, int]
 """Entity, body, state and delivery count of one message."""
@@ -19,13 +20,13 @@ def store_of(bus: MessageBus) -> Any:
 
 def held(bus: MessageBus) -> list[Held]:
     """Every message of the store."""
-    entries = store_of(bus).list_messages()
-    bodies = store_of(bus).read_bodies(entries)
+    entries = list(all_messages(OpenStoreView(store_of(bus))))
+    bodies = store_of(bus).read_bodies([entry.key for entry in entries]).wait()
     return sorted(
         (
             (
-                entry.entity.name,
-                decode(bodies[entry]).body,
+                entry.entity,
+                decode(bodies[entry.key]).body,
                 STATE_NAMES[entry.state],
                 int(entry.delivery_count),
             )

@@ -19,6 +19,7 @@ from tests.cancellation.steps import TURNS, Run, cancelled_at
 from tests.unit.bus.probes import GUARD_S, assert_all_end, assert_slots_are_free_here, bus_threads
 from unibus.bus.api.message_bus import MessageBus
 from unibus.core.lifecycle.state.states import LOCKED
+from unibus.stores.seam.store_view import OpenStoreView, all_messages
 from unibus.testing.clock.virtual_clock import VirtualClock
 
 SUSPENSIONS_MAX = 40
@@ -97,7 +98,7 @@ class Trial:
             self.bus = self.opened()
             assert state_of(self.bus)[:2] == state[:2], "opened again, the bus has something else"
             await self.clock.advance_async(1_000)
-            assert [entry for entry in store_of(self.bus).list_messages() if entry.state == LOCKED] == []
+            assert [entry for entry in all_messages(OpenStoreView(store_of(self.bus))) if entry.state == LOCKED] == []
             await self.bus.close(GUARD_S)
 
 

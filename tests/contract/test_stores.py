@@ -10,7 +10,6 @@ from tests.contract.dictionary_journal import Dictionary, DictionaryJournal
 from tests.unit.stores.sql.other_engine import OtherJournal
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Command, Declare
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.engine.snapshot_limits import SnapshotLimits
 from unibus.stores.jsonfile.journal import JsonFileJournal
@@ -18,6 +17,7 @@ from unibus.stores.memory import MemoryJournal
 from unibus.stores.seam.catalog import Catalog
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.history import History
+from unibus.stores.seam.message_record import LIST_PAGE, MessageKey, MessageRecord
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth, StoreIdentity
 from unibus.stores.sqlite.journal import SqliteJournal
@@ -136,14 +136,13 @@ class Reopening:
     def position(self, name: str) -> Pending[int]:
         return self._fresh().position(name)
 
-    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
-        return self._fresh().list_messages(entity)
+    def list_messages(
+        self, entity: str, from_sequence: int = 0, count: int = LIST_PAGE
+    ) -> Pending[list[MessageRecord]]:
+        return self._fresh().list_messages(entity, from_sequence, count)
 
-    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
-        return self._fresh().get_message(entity, sequence)
-
-    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        return self._store.read_bodies(entries)  # They belong to the object that gave them.
+    def read_bodies(self, keys: Sequence[MessageKey]) -> Pending[dict[MessageKey, bytes]]:
+        return self._fresh().read_bodies(keys)
 
     @property
     def history(self) -> History:

@@ -21,7 +21,8 @@ from tests.crash.redriver import REVIEW
 from tests.crash.server_process import PATIENCE_S, TOKEN, ServerProcess, arguments_of, kill
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.core.codec.codec import decode
-from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.stores.seam.message_record import MessageRecord
+from unibus.stores.seam.store_view import OpenStoreView, all_messages
 
 DYING_AGAIN = 5
 MOVED = ("retried", "redirected", "gone")
@@ -142,25 +143,25 @@ def audit(path: Path, known: dict[str, tuple[str, int]], target: str, again: set
     """Every message exists once and is right. How many were moved."""
     moved = 0
     with reopened(path) as store:
-        entries = store.list_messages()
-        data = store.read_bodies(entries)
+        entries = list(all_messages(OpenStoreView(store)))
+        data = store.read_bodies([entry.key for entry in entries]).wait()
         counts = Counter(entry.who.message_id for entry in entries)
         wrong = {each: counts[each] for each in known.keys() | counts.keys() if counts[each] != 1 or each not in known}
         if wrong:
             findings.append(f"not there once: {dict(list(wrong.items())[:5])}")
         for entry in entries:
             queue, body = known.get(entry.who.message_id, ("", -1))
-            is_dead = entry.entity.name == f"{queue}/$DeadLetterQueue"
+            is_dead = entry.entity == f"{queue}/$DeadLetterQueue"
             is_again = entry.who.message_id in again
             moved += not is_dead or is_again
-            if (not is_dead and entry.entity.name != (target or queue)) or (is_again and not is_dead):
-                findings.append(f"{entry.who.message_id} of {queue} is in {entry.entity.name}")
-            if not is_right(entry, is_dead, is_again) or decode(data[entry]).body != body:
+            if (not is_dead and entry.entity != (target or queue)) or (is_again and not is_dead):
+                findings.append(f"{entry.who.message_id} of {queue} is in {entry.entity}")
+            if not is_right(entry, is_dead, is_again) or decode(data[entry.key]).body != body:
                 findings.append(f"{entry.who.message_id} of {queue} is not as it should be: {entry.overlay}")
     return moved
 
 
-def is_right(entry: StoredMessage, is_dead: bool, is_again: bool) -> bool:
+def is_right(entry: MessageRecord, is_dead: bool, is_again: bool) -> bool:
     overlay = entry.overlay or {}
     recoveries = overlay.get(RECOVERIES, 0)
     return (RECORD in overlay) == is_dead and recoveries == (1 if is_again or not is_dead else 0)

@@ -21,8 +21,9 @@ from tests.crash.kills import ROOT, Nursery, reopened
 from tests.crash.redriver import REVIEW
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.core.codec.codec import decode
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.limits import BATCH_COMMANDS_MAX
+from unibus.stores.seam.message_record import MessageRecord
+from unibus.stores.seam.store_view import OpenStoreView, all_messages
 
 LETTERS = 10_000
 LIFE_S = 0.25
@@ -128,24 +129,24 @@ def audit(path: Path, known: dict[str, tuple[str, int]], target: str, findings: 
     """Every message exists once and is right. How many are redriven."""
     back = 0
     with reopened(path) as store:
-        entries = store.list_messages()
-        data = store.read_bodies(entries)
+        entries = list(all_messages(OpenStoreView(store)))
+        data = store.read_bodies([entry.key for entry in entries]).wait()
         counts = Counter(entry.who.message_id for entry in entries)
         wrong = {each: counts[each] for each in known.keys() | counts.keys() if counts[each] != 1 or each not in known}
         if wrong:
             findings.append(f"not there once: {dict(list(wrong.items())[:5])}")
         for entry in entries:
             queue, body = known.get(entry.who.message_id, ("", -1))
-            is_dead = entry.entity.name == f"{queue}/$DeadLetterQueue"
+            is_dead = entry.entity == f"{queue}/$DeadLetterQueue"
             back += not is_dead
-            if not is_dead and entry.entity.name != (target or queue):
-                findings.append(f"{entry.who.message_id} of {queue} is in {entry.entity.name}")
-            if not is_right(entry, is_dead) or decode(data[entry]).body != body:
+            if not is_dead and entry.entity != (target or queue):
+                findings.append(f"{entry.who.message_id} of {queue} is in {entry.entity}")
+            if not is_right(entry, is_dead) or decode(data[entry.key]).body != body:
                 findings.append(f"{entry.who.message_id} of {queue} is not as it should be: {entry.overlay}")
     return back
 
 
-def is_right(entry: StoredMessage, is_dead: bool) -> bool:
+def is_right(entry: MessageRecord, is_dead: bool) -> bool:
     overlay = entry.overlay or {}
     if is_dead:
         return RECORD in overlay and RECOVERIES not in overlay

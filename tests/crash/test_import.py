@@ -9,6 +9,7 @@ from pathlib import Path
 
 from unibus.bus.history.export import Exporting
 from unibus.stores.schemes import open_reader
+from unibus.stores.seam.store_view import all_messages
 from unibus.sync import MessageBus
 
 MESSAGES = 600
@@ -53,10 +54,9 @@ def make_export(folder: Path) -> tuple[Path, dict[str, Counter[str]]]:
 
 def placed(store: Path) -> dict[str, Counter[str]]:
     with closing(open_reader(f"sqlite:///{store}")) as reader:
-        reader.entities()
         found: dict[str, Counter[str]] = {}
-        for entry in reader.list_messages():
-            found.setdefault(entry.entity.name, Counter())[entry.who.message_id] += 1
+        for entry in all_messages(reader):
+            found.setdefault(entry.entity, Counter())[entry.who.message_id] += 1
         return found
 
 

@@ -43,11 +43,12 @@ from unibus.core.lifecycle.commands import (
     Settle,
 )
 from unibus.core.lifecycle.state.changes import MessageRef, Settings
-from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC, StoredMessage
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED
 from unibus.errors import BusError, EntityNotFound, StoreFailed, StoreFull
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.message_record import MessageRecord
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import ClaimRequest, SessionLock
 from unibus.testing.model import SECOND
@@ -368,9 +369,9 @@ class Worker:
             op = self._op([("purged", channel, entry.who.message_id, "")])
             self._call(op, [Remove(channel, entry.sequence, "by hand")])
 
-    def _waiting(self, channel: str) -> list[StoredMessage]:
+    def _waiting(self, channel: str) -> list[MessageRecord]:
         try:
-            return self.store.list_messages(channel)
+            return self.store.list_messages(channel, count=1_000_000).wait()
         except EntityNotFound:
             return []
 

@@ -7,10 +7,11 @@ import pytest
 
 from tests.docs.snippets import blocks
 from unibus.stores.seam.catalog import Catalog
-from unibus.stores.seam.history import History
+from unibus.stores.seam.history import EventHistory, History
 from unibus.stores.seam.journal import Journal
 from unibus.stores.seam.store import Store
 from unibus.stores.seam.store_files import StoreFiles
+from unibus.stores.seam.store_view import StoreView
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/guide/write-a-store.md").read_text("utf-8")
@@ -28,7 +29,10 @@ def test_its_journal_is_small() -> None:
     assert len([line for line in lines if line and not line.startswith(("#", '"""'))]) <= CODE_LINES_MAX
 
 
-@pytest.mark.parametrize("protocol", [Journal, Store, History, Catalog, StoreFiles], ids=lambda each: each.__name__)
+PROTOCOLS = [Journal, Store, EventHistory, History, Catalog, StoreView, StoreFiles]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda each: each.__name__)
 def test_its_tables_name_every_method(protocol: type) -> None:
     section = PAGE.partition(f"\n### {protocol.__name__}\n")[2].partition("\n### ")[0]
     named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)

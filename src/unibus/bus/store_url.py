@@ -7,7 +7,7 @@ quotes a text that may contain a key.
 
 import re
 from pathlib import Path, PurePath
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 from urllib.parse import quote
 
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
@@ -19,19 +19,6 @@ _HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}/?")
 _CONNECTION_STRING: Final = re.compile(
     r"(^|;)\s*(endpoint|sharedaccess\w+|usedevelopmentemulator|entitypath)\s*=", re.I
 )
-
-
-@runtime_checkable
-class StoreLike(Protocol):
-    """What tells an open store, ours or another implementation, from a URL and a path."""
-
-    apply: object
-    claim: object
-    watch: object
-
-
-def is_store(value: object) -> bool:
-    return isinstance(value, StoreLike)
 
 
 def url_of(store: object) -> str:

@@ -26,7 +26,7 @@ from unibus.capture.unopened import UnopenedSource
 from unibus.errors import CaptureDamaged, DomainTaken, StoreDamaged, StoreUnavailable
 from unibus.stores.files.local_folder import local_folder, scheme_of
 from unibus.stores.schemes import has_history, history_schemes, is_store_scheme, open_history
-from unibus.stores.seam.store_view import HistoryReader
+from unibus.stores.seam.store_view import HistoryReader, change_before
 
 STORE_PIECE_EVENTS: Final = 200_000
 """Events of a store that one reader takes at once."""
@@ -191,7 +191,7 @@ class StoreSource:
 
     def seq_at(self, ts_us: int) -> int:
         first, last = self._reader.bounds()
-        after = max(first - 1, self._reader.seq_before(ts_us * 1_000))
+        after = max(first - 1, change_before(self._reader, ts_us * 1_000))
         return _seq_at(self.read(EventPiece(after + 1, last, 0, 0), ("seq", "ts")), ts_us, last)
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from unibus.stores.seam.journal import Journal
     from unibus.stores.seam.store import Store
     from unibus.stores.seam.store_files import SalvagedStore, StoreFiles
-    from unibus.stores.seam.store_view import HistoryReader, StoreReader
+    from unibus.stores.seam.store_view import HistoryReader, StoreView
 
 GROUP: Final = "unibus.stores"
 PLANNED: Final = ("redis", "rediss", "postgresql", "postgres", "tidb", "mysql")
@@ -54,7 +54,7 @@ JSON_EVERY_CHANGES: Final = 100_000
 """JSON is slower to read than SQLite, so a snapshot is taken sooner: recovery reads what came after it."""
 
 Opener = Callable[[str, "Clock", "Timers"], "Store"]
-Reader = Callable[[str, Callable[[], int]], "StoreReader"]
+Reader = Callable[[str, Callable[[], int]], "StoreView"]
 History = Callable[[str], "HistoryReader"]
 
 
@@ -134,7 +134,7 @@ def _sqlite_journal(path: str, settings: JournalSettings) -> "Journal":
     )
 
 
-def _sqlite_reader(path: str, now_ns: Callable[[], int]) -> "StoreReader":
+def _sqlite_reader(path: str, now_ns: Callable[[], int]) -> "StoreView":
     from unibus.stores.sqlite.reader import SqliteReader
 
     return SqliteReader(path, now_ns)
@@ -371,7 +371,7 @@ def has_history(url: str) -> bool:
     return row is not None and row.history is not None
 
 
-def open_reader(url: str, now_ns: Callable[[], int] = time.time_ns) -> "StoreReader":
+def open_reader(url: str, now_ns: Callable[[], int] = time.time_ns) -> "StoreView":
     """Raises StoreUnavailable when the store cannot be read beside its owner. `now_ns` decides what is due."""
     row = _row_of(url)
     if row is None or row.reader is None:

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from unibus.core.lifecycle.commands import Send
-from unibus.core.lifecycle.state.entity import Entity
 from unibus.core.lifecycle.state.routing import FilterWatch
 from unibus.core.lifecycle.state.rules import RuleSet
-from unibus.stores.seam.catalog import Catalog, RuleCounts
+from unibus.stores.seam.catalog import Catalog, KnownEntity, RuleCounts
 from unibus.stores.seam.info_of import EntityInfo
 from unibus.stores.seam.pending import Pending
 from unibus.testing.late_calls import LateCalls
@@ -40,7 +39,7 @@ class LateCatalog:
 
     # Without waiting
 
-    def find(self, name: str) -> Entity | None:
+    def find(self, name: str) -> KnownEntity | None:
         return self._catalog.find(name)
 
     def entity_of_lock(self, token: bytes) -> str:

@@ -28,11 +28,11 @@ from uuid import uuid4
 
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Command, Declare
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import BusError, StoreFailed, StoreUnavailable, UsageError
 from unibus.stores.seam.catalog import Catalog
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.history import History
+from unibus.stores.seam.message_record import LIST_PAGE, MessageKey, MessageRecord
 from unibus.stores.seam.moment import StoreCopy
 from unibus.stores.seam.pending import Pending, repeated, undecided
 from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth, StoreIdentity
@@ -145,7 +145,6 @@ class MisbehavingStore:
         self.identity: StoreIdentity = store.identity
         self.now_ns: Callable[[], int] = store.now_ns
         self.check: Callable[[], list[str]] = store.check
-        self.copied: Callable[[], StoreCopy] = store.copied
 
     # For tests
 
@@ -227,17 +226,19 @@ class MisbehavingStore:
         self._misdeeds.check()
         return self._read(lambda: self._store.position(name))
 
-    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
+    def list_messages(
+        self, entity: str, from_sequence: int = 0, count: int = LIST_PAGE
+    ) -> Pending[list[MessageRecord]]:
         self._misdeeds.check()
-        return self._store.list_messages(entity)
+        return self._read(lambda: self._store.list_messages(entity, from_sequence, count))
 
-    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
+    def read_bodies(self, keys: Sequence[MessageKey]) -> Pending[dict[MessageKey, bytes]]:
         self._misdeeds.check()
-        return self._store.get_message(entity, sequence)
+        return self._read(lambda: self._store.read_bodies(keys))
 
-    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+    def copied(self) -> Pending[StoreCopy]:
         self._misdeeds.check()
-        return self._store.read_bodies(entries)
+        return self._read(self._store.copied)
 
     @property
     def history(self) -> History:

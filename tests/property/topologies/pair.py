@@ -26,6 +26,7 @@ from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.seam.journal import Journal
+from unibus.stores.seam.message_record import MessageRecord
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.model import SECOND, ModelMessage, ModelQueue, ModelRules, ModelStore
 
@@ -175,7 +176,9 @@ class Pair:
         infos = {info.name: info for info in self.store.entities().wait(ANSWER_S)}
         same(sorted(infos), sorted(self.model.queues), "entities")
         for name, queue in self.model.queues.items():
-            found = {each.sequence: each for each in self.store.peek(name, 0, 1_000).wait(ANSWER_S)}
+            records = {each.sequence: each for each in self.store.list_messages(name, 0, 1_000).wait(ANSWER_S)}
+            peeked = self.store.peek(name, 0, 1_000).wait(ANSWER_S)
+            found = {each.sequence: (each, records[each.sequence]) for each in peeked}
             if self.model.has_ties:
                 adopt(queue, found)
             wanted = {sequence: shape(queue, queue.messages[sequence]) for sequence in sorted(queue.messages)}
@@ -189,22 +192,25 @@ class Pair:
         self.model.has_ties = False
 
 
+Peeked = tuple[Claimed, MessageRecord]
+
+
 def same(found: object, wanted: object, what: str) -> None:
     """pytest explains no assertion of a module that holds no tests."""
     if found != wanted:
         raise AssertionError(f"{what}:\n  the store  {found}\n  the model  {wanted}")
 
 
-def adopt(queue: ModelQueue, found: dict[int, Claimed]) -> None:
+def adopt(queue: ModelQueue, found: dict[int, Peeked]) -> None:
     """Take over which message came first where that is not promised: what was stored at one instant, by deadlines."""
     for tie in {message.tie for message in queue.messages.values() if message.tie}:
         messages = [message for message in queue.messages.values() if message.tie == tie]
         for sequence in sorted(message.sequence for message in messages):
-            claimed = found.get(sequence)
-            alike = [each for each in messages if claimed is not None and shape(queue, each) == seen(queue, claimed)]
+            peeked = found.get(sequence)
+            alike = [each for each in messages if peeked is not None and shape(queue, each) == seen(queue, peeked)]
             if not alike:
                 raise AssertionError(
-                    f"{queue.name} #{sequence} is {claimed and seen(queue, claimed)}, not one of {messages}"
+                    f"{queue.name} #{sequence} is {peeked and seen(queue, peeked)}, not one of {messages}"
                 )
             messages.remove(alike[0])
             alike[0].sequence, alike[0].tie = sequence, 0
@@ -230,8 +236,9 @@ def shape(queue: ModelQueue, message: ModelMessage) -> tuple[object, ...]:
     )
 
 
-def seen(queue: ModelQueue, claimed: Claimed) -> tuple[object, ...]:
+def seen(queue: ModelQueue, peeked: Peeked) -> tuple[object, ...]:
     """The same of a message of the store."""
+    claimed, record = peeked
     message = message_of(claimed)
     state = STATE_NAMES[claimed.state]
     timed = state == "scheduled" or (state == "locked" and not queue.rules.by_session)
@@ -244,6 +251,6 @@ def seen(queue: ModelQueue, claimed: Claimed) -> tuple[object, ...]:
         message.correlation_id,
         {name: value for name, value in message.headers.items() if name != DESCRIPTION_HEADER},
         claimed.expires_ns,
-        claimed.entry.due_ns if timed else 0,
-        claimed.entry.hops,
+        (record.scheduled_ns or record.locked_until_ns) if timed else 0,
+        record.hops,
     )

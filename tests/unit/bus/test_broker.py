@@ -208,9 +208,10 @@ async def test_a_peek_shows_no_token_and_begins_anywhere(broker: Broker) -> None
     await broker.create("queue", "q", {})
     for number in range(5):
         await sent(broker, "q", number)
-    await broker.receive("q", 2)
+    until_ns = (await broker.receive("q", 2))[1].until_ns
     seen = await broker.peek("q", from_sequence=2, count=3)
-    assert [(each.sequence, each.token, each.until_ns) for each in seen] == [(2, b"", 0), (3, b"", 0), (4, b"", 0)]
+    assert [(each.sequence, each.token) for each in seen] == [(2, b""), (3, b""), (4, b"")]
+    assert [each.until_ns for each in seen] == [until_ns, 0, 0]
     with pytest.raises(UsageError):
         broker.peek("q", count=0)
 

@@ -99,6 +99,7 @@ def test_calls_come_after_an_interrupted_start_of_the_timers(interrupt: Arrange)
     assert interrupted == ["unibus-timers"]
 
 
+@pytest.mark.immediate
 def test_a_store_has_one_writer_after_an_interrupted_start_of_it(interrupt: Arrange, tmp_path: Path) -> None:
     interrupted = interrupt("unibus-commit")
     before = bus_threads()

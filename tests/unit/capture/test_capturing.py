@@ -332,9 +332,6 @@ def test_the_owner_sees_where_it_stands(tmp_path: Path, folder: Path) -> None:
             assert work.store.history.cursor("capture") == 0
             capture.seal()
             assert work.store.history.cursor("capture") == work.last()
-        with closing(open_history(work.url)) as reader:
-            work.store.history.move_cursor("other", 2)
-            assert reader.cursors() == {"capture": work.last(), "other": 2}
 
 
 def test_a_cursor_that_cannot_be_shown_is_no_reason_to_stop(

@@ -14,6 +14,7 @@ from unibus.bus.history.import_ import Importing, StoreTarget
 from unibus.cli.local.read_only import owning
 from unibus.core.envelope.message import Message
 from unibus.stores.seam.store import Store
+from unibus.stores.seam.store_view import OpenStoreView, all_messages
 from unibus.sync import MessageBus
 
 
@@ -134,8 +135,8 @@ def test_stopped_and_run_again(exported: Path, stop_after: int) -> None:
                 run(store, stop)
         importing = run(store, lambda done, total: None)
         assert (importing.before, importing.is_complete) == ((stop_after + 1) % 13, True)
-        assert len(store.list_messages()) == 10
-        assert len({entry.who.message_id for entry in store.list_messages("orders")}) == 6
+        assert len(list(all_messages(OpenStoreView(store)))) == 10
+        assert len({entry.who.message_id for entry in store.list_messages("orders").wait()}) == 6
 
 
 def test_into_a_bus_that_has_messages(shell: Any, exported: Path) -> None:

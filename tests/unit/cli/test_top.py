@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -10,8 +12,8 @@ import pytest
 from tests.unit.cli.owners import owner_of
 from unibus.cli.connection.entity_rows import TopRow, TopWatch
 from unibus.cli.entities.top import TopOrder, arranged, table
+from unibus.core.lifecycle.events import Event
 from unibus.stores.seam.store import EntityInfo
-from unibus.stores.seam.store_view import Flow
 from unibus.sync import MessageBus
 
 
@@ -59,17 +61,27 @@ def test_rates_beside_a_process_that_writes(shell: Any) -> None:
 
 
 class Looks:
-    """A reader with prepared answers."""
+    """A view with prepared answers: `came` and `went` events are new at the next look."""
 
     def __init__(self) -> None:
-        self.counting_since = 1
-        self.flow = {"q": Flow(10, 10)}
+        self.oldest, self.last = 1, 20
+        self.came = self.went = 0
+
+    def moment(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def bounds(self) -> tuple[int, int]:
+        return self.oldest, self.last + self.came + self.went
 
     def entities(self) -> list[EntityInfo]:
         return [EntityInfo("q", "queue"), EntityInfo("quiet", "queue")]
 
-    def flows(self) -> dict[str, Flow]:
-        return self.flow
+    def events_after(self, seq: int, limit: int, kinds: Collection[str]) -> tuple[list[Event], int]:
+        assert (seq, kinds) == (self.last, {"sent", "published", "copied", "activated", "completed"})
+        new = ["sent"] * self.came + ["completed"] * self.went
+        self.last += len(new)
+        self.came = self.went = 0
+        return [Event(seq + at, 0, "local", "q", kind, at) for at, kind in enumerate(new, 1)], self.last
 
 
 def test_a_rate_is_only_told_of_what_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +91,10 @@ def test_a_rate_is_only_told_of_what_was_counted(monkeypatch: pytest.MonkeyPatch
     watch = TopWatch(looks)  # type: ignore[arg-type]
     assert [(each.in_per_s, each.out_per_s) for each in watch.look()] == [(None, None)] * 2
     now_s += 2
-    looks.flow = {"q": Flow(30, 14)}
+    looks.came, looks.went = 20, 4
     assert [(each.in_per_s, each.out_per_s) for each in watch.look()] == [(10.0, 2.0), (0.0, 0.0)]
     now_s += 2
-    looks.counting_since = 50  # It had to load the store again, so the rates are unknown.
+    looks.oldest, looks.last = 50, 60  # Events were pruned before they were counted, so the rates are unknown.
     assert [(each.in_per_s, each.out_per_s) for each in watch.look()] == [(None, None)] * 2
 
 

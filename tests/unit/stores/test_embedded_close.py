@@ -72,7 +72,7 @@ def bodies(url: str, timers: ThreadTimers) -> int:
     """How many messages there are: the store can be opened, so it has no owner."""
     store = open_store(url, SYSTEM_CLOCK, timers)
     try:
-        return len(store.list_messages("orders"))
+        return len(store.list_messages("orders").wait())
     finally:
         store.close()
 

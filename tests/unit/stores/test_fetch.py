@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from unibus.core.codec.codec import decode
 from unibus.core.filters.filters import SqlFilter
 from unibus.core.lifecycle.commands import DEAD_LETTER, Move
-from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.entity import Entity, Session, StoredMessage
 from unibus.core.lifecycle.state.rules import Rule, text_of
 from unibus.errors import StoreFailed
 from unibus.stores.engine.embedded import EmbeddedStore
@@ -52,3 +53,27 @@ def test_nothing_of_a_batch_that_broke_off_is_ever_written(tmp_path: Path) -> No
     _, again = opened(tmp_path / "bus.db", clock)
     assert [again.info(name).active for name in ("q", DEAD, path)] == [0, 1, 0]
     again.store.close()
+
+
+def test_a_body_that_cannot_be_read_is_an_error_of_its_reader_only(tmp_path: Path) -> None:
+    journal, rig = opened(tmp_path / "bus.db", VirtualClock())
+    rig.queue("q")
+    rig.send("q", "far")
+    journal.broken = True
+    with pytest.raises(StoreFailed):
+        rig.store.read_bodies([("q", 1)])
+    journal.broken = False
+    assert rig.store.health().ok
+    assert [decode(data).body for data in rig.store.read_bodies([("q", 1)]).wait().values()] == ["far"]
+    rig.store.close()
+
+
+def test_a_claim_leads_to_no_object_of_the_state_once_it_is_answered(tmp_path: Path) -> None:
+    _, rig = opened(tmp_path / "bus.db", VirtualClock())
+    rig.queue("q")
+    rig.fill("q", ["far", "also far"])
+    for claimed in [rig.one("q"), *rig.peek("q")]:
+        assert claimed.data is not None
+        state = (Entity, Session, StoredMessage)
+        assert not any(isinstance(getattr(claimed, name), state) for name in dir(claimed) if not name.startswith("__"))
+    rig.store.close()

@@ -65,8 +65,8 @@ def run(store: EmbeddedStore) -> list[int]:
     """Eight groups: five sends, a claim and two completions. Returns the sequences that were acknowledged."""
     results = [store.apply([a_send(number)]).wait()[0] for number in range(5)]
     first, second = store.claim(ClaimRequest("q", 2)).wait()
-    store.apply([Settle(COMPLETE, "q", first.entry.sequence, first.token)]).wait()
-    store.apply([Settle(COMPLETE, "q", second.entry.sequence, second.token)]).wait()
+    store.apply([Settle(COMPLETE, "q", first.sequence, first.token)]).wait()
+    store.apply([Settle(COMPLETE, "q", second.sequence, second.token)]).wait()
     return [result.sequence for result in results if isinstance(result, SendResult)]
 
 
@@ -74,7 +74,7 @@ def left(dictionary: Dictionary) -> list[int]:
     """What the next store finds, after a check of it."""
     store, _ = opened(dictionary)
     assert store.check() == []
-    found = [claimed.entry.sequence for claimed in store.claim(ClaimRequest("q", 10)).wait()]
+    found = [claimed.sequence for claimed in store.claim(ClaimRequest("q", 10)).wait()]
     store.close()
     return found
 

@@ -23,7 +23,16 @@ from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.schemes import open_reader
 from unibus.stores.seam.store import EntityInfo
-from unibus.stores.seam.store_view import Flow, OpenStoreReader, StoreReader, last_events, seq_before
+from unibus.stores.seam.store_view import (
+    Flow,
+    FlowCounter,
+    OpenStoreView,
+    StoreView,
+    all_messages,
+    find_message,
+    last_events,
+    seq_before,
+)
 from unibus.stores.sql import trace_index
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.stores.sqlite.reader import SqliteReader
@@ -179,7 +188,7 @@ def test_snapshots_and_trimming_are_followed(rig: Rig, path: Path, monkeypatch: 
             for reader in due:
                 assert reader.entities() == rig.store.entities().wait(), number
                 if number % 20 == 0:
-                    assert contents(reader) == contents(OpenStoreReader(rig.store)), number
+                    assert contents(reader) == contents(OpenStoreView(rig.store)), number
         with closing(SqliteReader(str(path), rig.now_ns)) as fresh:
             assert fresh.entities() == rig.store.entities().wait()
     finally:
@@ -189,13 +198,12 @@ def test_snapshots_and_trimming_are_followed(rig: Rig, path: Path, monkeypatch: 
     assert rig.store.health().snapshot_seq > 100
 
 
-def contents(reader: StoreReader) -> list[tuple[str, int, bytes]]:
+def contents(reader: StoreView) -> list[tuple[str, int, bytes]]:
     with reader.moment():
-        reader.entities()
-        entries = reader.list_messages()
-        data = reader.read_bodies(entries)
-    assert len(data) == len(entries)
-    return [(entry.entity.name, entry.sequence, data[entry]) for entry in entries]
+        keys = [record.key for record in all_messages(reader)]
+        data = reader.read_bodies(keys)
+    assert len(data) == len(keys)
+    return [(*key, data[key]) for key in keys]
 
 
 def some_work(rig: Rig, chance: random.Random, number: int) -> None:
@@ -235,16 +243,17 @@ def test_history_is_the_same_through_both_doors(rig: Rig, path: Path, monkeypatc
         assert reader.events_after(7, 5) == history.events_after(7, 5)
         assert reader.events_after(7, 5, ("completed",)) == history.events_after(7, 5, ("completed",))
         events, last = history.events_after(0, 10_000)
-        assert reader.last_seq() == last
-        assert reader.last_events(3, everything) == events[-3:]
-        assert reader.last_events(2, lambda event: event.kind == "sent") == [e for e in events if e.kind == "sent"][-2:]
-        assert reader.last_events(10_000, everything) == events
-        assert reader.last_events(0, everything) == []
+        assert reader.bounds() == (1, last)
+        assert last_events(reader, 1, last, 3, everything)[0] == events[-3:]
+        sent = [event for event in events if event.kind == "sent"]
+        assert last_events(reader, 1, last, 2, lambda event: event.kind == "sent")[0] == sent[-2:]
+        assert last_events(reader, 1, last, 10_000, everything)[0] == events
+        assert last_events(reader, 1, last, 0, everything)[0] == []
         for message_id in ("m0", "m20", "m49", "m"):
             assert reader.events_of(message_id) == history.events_of(message_id)
         assert len(reader.events_of("m20")) == 4
         middle = events[60].ts * 1_000
-        assert all(event.ts * 1_000 < middle for event in events[: reader.seq_before(middle)])
+        assert all(event.ts * 1_000 < middle for event in events[: seq_before(reader, 1, last, middle)])
 
 
 @pytest.mark.parametrize("outside", [True, False], ids=["from outside", "through the store"])
@@ -252,10 +261,10 @@ def test_what_went_through_is_counted(rig: Rig, path: Path, outside: bool) -> No
     rig.topic("t")
     rig.queue("q")
     rig.send("q", "before")
-    reader: StoreReader = SqliteReader(str(path), rig.now_ns) if outside else OpenStoreReader(rig.store)
+    reader: StoreView = SqliteReader(str(path), rig.now_ns) if outside else OpenStoreView(rig.store)
     with closing(reader):
-        reader.entities()
-        since = reader.counting_since
+        counter = FlowCounter(reader)
+        since = counter.since
         subscription = rig.subscription("t", "s")
         rig.fill("t", range(3))
         rig.send("q", "later", visible_ns=rig.now_ns() + 1_000_000_000)
@@ -263,12 +272,12 @@ def test_what_went_through_is_counted(rig: Rig, path: Path, outside: bool) -> No
         rig.claim(subscription, 2, lock=False)
         rig.advance(2)
         rig.send("q", "last")
-        reader.entities()
-        assert reader.flows() == {"t": Flow(3, 0), subscription: Flow(3, 2), "q": Flow(2, 1)}
-        assert reader.counting_since == since
-        found = reader.get_message("q", 4)
+        assert counter.count() == {"t": Flow(3, 0), subscription: Flow(3, 2), "q": Flow(2, 1)}
+        assert counter.since == since
+        found = find_message(reader, "q", 4)
         assert found is not None
-        assert reader.get_message("q", 1) is None
+        assert find_message(reader, "q", 1) is None
+        assert find_message(reader, "nowhere", 1) is None
 
 
 @pytest.mark.parametrize("outside", [True, False], ids=["from outside", "through the store"])
@@ -282,9 +291,8 @@ def test_states_of_sessions(rig: Rig, path: Path, outside: bool) -> None:
     rig.session(LEAVE_SESSION, lock)
     held = rig.accept("q", "without messages")
     rig.session(SET_SESSION_STATE, held, b"held")
-    reader: StoreReader = SqliteReader(str(path)) if outside else OpenStoreReader(rig.store)
+    reader: StoreView = SqliteReader(str(path)) if outside else OpenStoreView(rig.store)
     with closing(reader):
-        reader.entities()
         assert reader.session_states("q") == {"one": b"state", "without messages": b"held"}
         assert reader.session_states("plain") == {}
     rig.session(SET_SESSION_STATE, held, b"still held")
@@ -297,13 +305,14 @@ def test_replay_is_the_same_through_both_doors(rig: Rig, path: Path) -> None:
     rig.drain(subscription)
     with closing(SqliteReader(str(path))) as reader:
         for entity, after in (("t", 0), (subscription, 0), ("T", 900)):
-            through = OpenStoreReader(rig.store)
-            assert reader.stored(entity, after, 0) == through.stored(entity, after, 0)
-            replayed = list(reader.replay(entity, after, 0))
-            assert replayed == list(through.replay(entity, after, 0))
+            through = OpenStoreView(rig.store)
+            index = reader.replay_index(entity, after, 0)
+            assert index.places() == through.replay_index(entity, after, 0).places()
+            replayed = list(index.messages())
+            assert replayed == list(through.replay_index(entity, after, 0).messages())
             assert [sequence for sequence, _ in replayed] == list(range(after + 1, 1_101))
         with pytest.raises(EntityNotFound):
-            reader.stored("nowhere", 0, 0)
+            reader.replay_index("nowhere", 0, 0)
 
 
 def test_a_store_that_is_open_here_is_read_in_the_same_way() -> None:
@@ -313,13 +322,14 @@ def test_a_store_that_is_open_here_is_read_in_the_same_way() -> None:
         rig = Rig(store, VirtualClock())
         rig.queue("q")
         rig.fill("q", range(5))
-        reader = OpenStoreReader(store)
+        reader = OpenStoreView(store)
         with reader.moment():
             assert reader.entities() == store.entities().wait()
         events, last = store.history.events_after(0)
-        assert reader.last_events(2, everything) == events[-2:]
-        assert (reader.last_seq(), reader.seq_before(0)) == (last, 0)
-        assert reader.seq_before(2**62) == last
+        assert reader.bounds() == (1, last)
+        assert last_events(reader, 1, last, 2, everything)[0] == events[-2:]
+        assert seq_before(reader, 1, last, 0) == 0
+        assert seq_before(reader, 1, last, 2**62) == last
         assert reader.events_of(str(events[-1].message_id)) == events[-1:]
 
 
@@ -337,7 +347,7 @@ def test_a_file_that_takes_the_place_of_another_is_read_anew(path: Path, tmp_pat
         Path(f"{path}-wal").unlink()
         Path(f"{path}-shm").unlink()
         assert [each.name for each in reader.entities()] == ["new"]
-        assert reader.last_events(1, everything)[0].channel == "new"
+        assert reader.events_after(0)[0][-1].channel == "new"
 
 
 def test_other_files_and_versions_are_named(path: Path) -> None:

@@ -20,7 +20,7 @@ from unibus.stores.inspection.repair import check, repair
 from unibus.stores.opening import open_store
 from unibus.stores.schemes import InspectedFiles, JournalSettings, StoreScheme, open_history, open_reader
 from unibus.stores.seam.journal import Journal
-from unibus.stores.seam.store_view import HistoryReader, StoreReader
+from unibus.stores.seam.store_view import HistoryReader, StoreView
 from unibus.stores.sqlite.history import SqliteHistory
 from unibus.stores.sqlite.inspection import SqliteFiles, write_store
 from unibus.stores.sqlite.journal import SqliteJournal
@@ -32,7 +32,7 @@ def make_journal(path: str, settings: JournalSettings) -> Journal:
     return SqliteJournal(f"{path}.kept", domain=settings.domain)
 
 
-def make_reader(path: str, now_ns: Callable[[], int]) -> StoreReader:
+def make_reader(path: str, now_ns: Callable[[], int]) -> StoreView:
     return SqliteReader(f"{path}.kept", now_ns)
 
 

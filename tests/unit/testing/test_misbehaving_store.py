@@ -139,6 +139,18 @@ def test_a_late_answer_has_no_value_before_it_is_done(late: MisbehavingStore) ->
     assert pending.is_decided
 
 
+def test_reads_of_messages_are_late_too(late: MisbehavingStore) -> None:
+    late.apply([send(1)]).wait(10)
+    with holding_answers(late):
+        listed, bodies, copied = late.list_messages("orders"), late.read_bodies([("orders", 1)]), late.copied()
+        missing = late.list_messages("nowhere")
+        assert not any(each.is_decided for each in (listed, bodies, copied, missing))
+    assert [record.key for record in listed.wait(10)] == [("orders", 1)]
+    assert bodies.wait(10) == copied.wait(10).bodies == {("orders", 1): b"x"}
+    with pytest.raises(EntityNotFound):
+        missing.wait(10)
+
+
 def test_a_refusal_arrives_with_the_answer_and_is_a_new_error_for_each_caller(late: MisbehavingStore) -> None:
     pending = late.claim(ClaimRequest("nowhere"))
     with pytest.raises(EntityNotFound):

@@ -44,8 +44,9 @@ from unibus.core.lifecycle.commands import (
     Settle,
 )
 from unibus.core.lifecycle.envelope import message_of, overrides_of, send_of
-from unibus.core.lifecycle.state.entity import TOPIC, Entity
+from unibus.core.lifecycle.state.entity import TOPIC
 from unibus.errors import MessageNotFound, UsageError
+from unibus.stores.seam.catalog import KnownEntity
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth
@@ -115,7 +116,9 @@ class Broker(EntityOperations):
         store = partial(self._store_in, found, durability)
         return store(named) if watcher is None else watcher.watch_send(found.name, named, store)
 
-    def _store_in(self, found: Entity, durability: Durability | None, messages: list[Message]) -> Pending[list[object]]:
+    def _store_in(
+        self, found: KnownEntity, durability: Durability | None, messages: list[Message]
+    ) -> Pending[list[object]]:
         commands = [send_of(message, found.name) for message in messages]
         # The topic of a persistent channel of this process: its listeners, its bound and its rate limit apply, too.
         # `send` returns None if no channel of this process has that name: then the store alone decides.

@@ -21,14 +21,13 @@ from unibus.core.lifecycle.state.entity import (
     SUBSCRIPTION,
     SUBSCRIPTIONS,
     TOPIC,
-    Entity,
     subscription_path,
 )
 from unibus.core.lifecycle.state.routing import FilterWatch
 from unibus.core.lifecycle.state.rules import Rule, RuleSet
 from unibus.core.lifecycle.state.settings import EntitySettings, checked_settings
 from unibus.errors import EntityNotFound, NameInvalid, UsageError
-from unibus.stores.seam.catalog import Catalog, RuleCounts
+from unibus.stores.seam.catalog import Catalog, KnownEntity, RuleCounts
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import EntityInfo, Store
 
@@ -87,8 +86,8 @@ class EntityOperations:
         """Report from now on how long the filters of topics take, one report for each message."""
         self._store.catalog.watch_filters(watch)
 
-    def find(self, name: str) -> Entity:
-        """The live entity, for its name, kind and settings. Raises EntityNotFound."""
+    def find(self, name: str) -> KnownEntity:
+        """The entity of that name, in any case, without waiting. Raises EntityNotFound."""
         found = self._store.catalog.find(name)
         # The namespace is stored as an entity with a reserved name, which no client may address.
         if found is None or found.kind == NAMESPACE:
@@ -179,7 +178,7 @@ class EntityOperations:
         found = self._store.catalog.find(name)
         return () if found is None or found.kind == NAMESPACE else self._rules_of(found)
 
-    def _rules_of(self, entity: Entity | None) -> tuple[AuthorizationRule, ...]:
+    def _rules_of(self, entity: KnownEntity | None) -> tuple[AuthorizationRule, ...]:
         text = None if entity is None else entity.settings.given.get("authorization_rules")
         if entity is None or not isinstance(text, str):
             return ()

@@ -15,7 +15,6 @@ from mypy_extensions import i64, mypyc_attr
 from unibus.bus.api.runtime import BusFinalizer, BusRuntime
 from unibus.bus.compat.backend_workers import BackendWorkers
 from unibus.bus.compat.backends import MessageBackend
-from unibus.bus.compat.persistence import SqlitePersistence
 from unibus.bus.health import HealthStatus
 from unibus.bus.mistaken_keywords import CONSTRUCTOR, unknown_keyword
 from unibus.bus.names import checked_name
@@ -26,7 +25,7 @@ from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.subscription import Subscription
 from unibus.bus.queues.transactions import Transaction, current
 from unibus.bus.settings import BusConfig, ChannelConfig, SubscribeOptions, channel_config
-from unibus.bus.store_url import is_store, sqlite_url, url_of
+from unibus.bus.store_url import sqlite_url, url_of
 from unibus.bus.subscriptions.requests import Requests
 from unibus.bus.subscriptions.subscriptions import (
     Decorated,
@@ -54,6 +53,7 @@ from unibus.errors import (
 )
 from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
 from unibus.safe_log import SafeLogger
+from unibus.stores.seam.store import Store
 
 log = SafeLogger("unibus")
 
@@ -92,7 +92,7 @@ class BusOperations:
                 )
             chosen = sqlite_url(str(persistence_path))
         # Before the runtime exists: a bad URL raises without any thread, timer or file to release.
-        place: object = chosen if is_store(chosen) else url_of(chosen)
+        place: object = chosen if isinstance(chosen, Store) else url_of(chosen)
         self._runtime = BusRuntime(config, clock)
         if place:
             # With persistence_path only channels that ask for it are persistent; with a store all are.
@@ -134,8 +134,10 @@ class BusOperations:
                 "with_persistence() is too late: the bus has a store already, or is traced",
                 "call with_persistence() first, right after MessageBus()",
             )
-        given = persistence.store if isinstance(persistence, SqlitePersistence) else persistence
-        self._runtime.open_store(given if is_store(given) else url_of(given) or "memory://", False)
+        from unibus.bus.compat.persistence import SqlitePersistence  # Here: few programs use it.
+
+        given: object = persistence.store if isinstance(persistence, SqlitePersistence) else persistence
+        self._runtime.open_store(given if isinstance(given, Store) else url_of(given) or "memory://", False)
         self._durable = self._runtime.durable
         return self
 

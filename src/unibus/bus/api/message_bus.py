@@ -48,6 +48,7 @@ from unibus.limits import (
 from unibus.stores.query import query
 from unibus.stores.query.result import QueryResult
 from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store_view import OpenStoreView
 
 DRAIN_TIMEOUT_S: Final = 5.0
 # After this many messages over all channels the handlers get a turn: as many as fit into the cache of a processor.
@@ -400,14 +401,14 @@ class MessageBus(BusOperations):
         for invalid or other SQL.
         """
         # Arguments and limits are checked at the call; the SQL is compiled and run when the result is awaited.
-        asked = query(self._runtime.queues().store, sql, parameters, time_limit, rows_max, memory_mb)
+        asked = query(OpenStoreView(self._runtime.queues().store), sql, parameters, time_limit, rows_max, memory_mb)
         return settled.query_messages(asked)
 
     def execute_query(
         self, sql: object, parameters: object = (), **limits: object
     ) -> Coroutine[object, object, QueryResult]:
         """The same as `query_messages`, under the name of the storage interface."""
-        return settled.query_messages(query(self._runtime.queues().store, sql, parameters, **limits))
+        return settled.query_messages(query(OpenStoreView(self._runtime.queues().store), sql, parameters, **limits))
 
     # Start, stop, close. The defaults are in plain methods: inspect cannot read them from a compiled coroutine.
 

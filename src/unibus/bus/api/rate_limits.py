@@ -12,9 +12,8 @@ from typing import Final
 from unibus.core.envelope.message import Message
 from unibus.core.flow.limiter import TokenBucket
 from unibus.core.lifecycle.envelope import send_of
-from unibus.core.lifecycle.state.entity import Entity
 from unibus.errors import RateLimited
-from unibus.stores.seam.catalog import Catalog
+from unibus.stores.seam.catalog import Catalog, KnownEntity
 
 SEND: Final = "send"
 RECEIVE: Final = "receive"
@@ -28,7 +27,7 @@ class RateLimits:
     def __init__(self) -> None:
         self._buckets: dict[tuple[int, str], tuple[float, TokenBucket]] = {}
 
-    def admit_sends(self, entity: Entity, count: int, now_ns: int) -> None:
+    def admit_sends(self, entity: KnownEntity, count: int, now_ns: int) -> None:
         """Take the tokens for all of them, or raise RateLimited and take none."""
         rate = entity.settings.sends_per_s
         if rate:
@@ -37,7 +36,7 @@ class RateLimits:
             if not bucket.try_acquire(count, now_ns):
                 raise _limited(entity, SEND, bucket.wait_s(count, now_ns))
 
-    def admit_messages(self, entity: Entity, messages: list[Message], catalog: Catalog, now_ns: int) -> None:
+    def admit_messages(self, entity: KnownEntity, messages: list[Message], catalog: Catalog, now_ns: int) -> None:
         """The same. Duplicates need no token: a client may send again a message that it got no answer for."""
         try:
             # Optimistic: to count the duplicates costs a lookup for each message, and most sends are within the rate.
@@ -53,7 +52,7 @@ class RateLimits:
             if new:
                 self.admit_sends(entity, new, now_ns)
 
-    def admit_receives(self, entity: Entity, count: int, now_ns: int) -> int:
+    def admit_receives(self, entity: KnownEntity, count: int, now_ns: int) -> int:
         """How many messages may be received now, up to `count`; takes that many tokens. Raises RateLimited for none."""
         rate = entity.settings.receives_per_s
         if not rate:
@@ -66,14 +65,14 @@ class RateLimits:
             raise _limited(entity, RECEIVE, bucket.wait_s(1, now_ns))
         return allowed
 
-    def refund_receives(self, entity: Entity, count: int, now_ns: int) -> None:
+    def refund_receives(self, entity: KnownEntity, count: int, now_ns: int) -> None:
         """Return the tokens of messages that were not received."""
         rate = entity.settings.receives_per_s
         if rate and count > 0:
             # If the rate was changed meanwhile, this is a new and full bucket, and a refund never exceeds the burst.
             self._bucket(entity, RECEIVE, rate, now_ns).refund(count)
 
-    def _bucket(self, entity: Entity, operation: str, rate: float, now_ns: int) -> TokenBucket:
+    def _bucket(self, entity: KnownEntity, operation: str, rate: float, now_ns: int) -> TokenBucket:
         key = (entity.number, operation)
         found = self._buckets.get(key)
         # By the number of the entity and not by its name: an entity that was deleted and created again begins with a
@@ -86,7 +85,7 @@ class RateLimits:
         return found[1]
 
 
-def _limited(entity: Entity, operation: str, wait_s: float) -> RateLimited:
+def _limited(entity: KnownEntity, operation: str, wait_s: float) -> RateLimited:
     if math.isfinite(wait_s):
         hint = f"try again in {wait_s:.3f} s"
     else:

@@ -45,6 +45,7 @@ from unibus.limits import (
 )
 from unibus.stores.query import query
 from unibus.stores.query.result import QueryResult
+from unibus.stores.seam.store_view import OpenStoreView
 
 # How often a publisher checks whether it should yield to the workers: a fraction of the default max_queue_size.
 _YIELD_MASK: Final = 127
@@ -370,11 +371,13 @@ class SyncMessageBus(BusOperations):
         More rows than `rows_max` are cut off (`truncated`). Raises QueryStopped at the other limits, and QueryInvalid
         for invalid or other SQL.
         """
-        return query(self._runtime.queues().store, sql, parameters, time_limit, rows_max, memory_mb).run()
+        return query(
+            OpenStoreView(self._runtime.queues().store), sql, parameters, time_limit, rows_max, memory_mb
+        ).run()
 
     def execute_query(self, sql: object, parameters: object = (), **limits: object) -> QueryResult:
         """The same as `query_messages`, under the name of the storage interface."""
-        return query(self._runtime.queues().store, sql, parameters, **limits).run()
+        return query(OpenStoreView(self._runtime.queues().store), sql, parameters, **limits).run()
 
     # Start, stop, close
 

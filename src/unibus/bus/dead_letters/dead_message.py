@@ -28,9 +28,9 @@ from unibus.core.flow.deadletter import (
     TRACEBACK_HEADER,
 )
 from unibus.core.lifecycle.state.changes import HeaderOverrides
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.states import STATE_NAMES
 from unibus.display import described, quoted, shortened
+from unibus.stores.seam.message_record import MessageRecord
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ class DeadMessage:
         return original_of(self.data, self.overlay, self.sequence)
 
 
-def dead_message(entry: StoredMessage, data: bytes) -> DeadMessage:
+def dead_message(entry: MessageRecord, data: bytes) -> DeadMessage:
     overlay = record_of(entry)
     return DeadMessage(
         id=entry.who.message_id,
-        entity=entry.entity.name,
-        sequence=int(entry.sequence),
+        entity=entry.entity,
+        sequence=entry.sequence,
         source=source_in(overlay),
         failure_reason=text_in(overlay, REASON_HEADER),
         description=text_in(overlay, DESCRIPTION_HEADER),
@@ -99,7 +99,7 @@ def dead_message(entry: StoredMessage, data: bytes) -> DeadMessage:
         recovery_attempts=number_in(overlay, RECOVERY_HEADER),
         consumer=text_in(overlay, GROUP_HEADER),
         traceback=text_in(overlay, TRACEBACK_HEADER),
-        state=STATE_NAMES[int(entry.state)],
+        state=STATE_NAMES[entry.state],
         session_id=entry.who.session_id,
         size=entry.who.size,
         overlay=dict(overlay),

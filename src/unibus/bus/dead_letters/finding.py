@@ -1,8 +1,8 @@
 """Finds dead-lettered messages: the entities that hold them, and the messages that a filter selects, oldest first.
 
 They are in the dead-letter queues, and in the queues that an entity forwards its dead-lettered messages to. In the
-latter only messages with a record of a failure count (record.py). The list of an entity is taken at one moment: a
-message that is dead-lettered later is not found.
+latter only messages with a record of a failure count (record.py). The entities are listed first, each with its last
+sequence: a message that is dead-lettered later is not found.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,14 +14,13 @@ from unibus.bus.dead_letters.matching import Matcher, is_in_entity
 from unibus.bus.dead_letters.record import dead_lettered_ns, has_record, record_of
 from unibus.bus.dead_letters.steps import Steps
 from unibus.bus.names import folded_name
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTIONS, TOPIC, StoredMessage
-from unibus.core.lifecycle.state.states import GONE
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTIONS, TOPIC
 from unibus.errors import EntityNotFound
-from unibus.stores.seam.pending import resolved
+from unibus.stores.seam.message_record import MessageRecord
 from unibus.stores.seam.store import EntityInfo, Store
 
 CHUNK: Final = 500
-"""Messages that are checked before the scan yields to other work, and whose bodies are read at once."""
+"""Messages that are read at once, and checked before the scan yields to other work."""
 
 
 class EntityLookup:
@@ -83,7 +82,7 @@ class FoundMessages:
 
     def __init__(self, entities: EntityLookup) -> None:
         self.entities = entities
-        self.entries: list[StoredMessage] = []
+        self.entries: list[MessageRecord] = []
         self.errors: list[tuple[str, str]] = []
 
 
@@ -101,8 +100,8 @@ def scan(
     chosen: DeadLetterFilter,
     now_ns: int,
     found: FoundMessages,
-    take: Callable[[list[StoredMessage]], object],
-    narrow: Callable[[list[StoredMessage]], list[StoredMessage]] | None = None,
+    take: Callable[[list[MessageRecord]], object],
+    narrow: Callable[[list[MessageRecord]], list[MessageRecord]] | None = None,
 ) -> Steps[None]:
     """Pass the matching messages to `take` in chunks: entity by entity, in the order of their sequences.
 
@@ -110,42 +109,46 @@ def scan(
     """
     matcher = Matcher(chosen, now_ns)
     for place in found.entities.places(chosen.queue):
-        # A list of references, taken under the store's lock in one step. The messages may be settled while the scan
-        # looks at them; their state is checked again here, and by the store when a command is applied.
-        held = _held(store, place)
-        for start in range(0, len(held), CHUNK):
-            if start:
-                yield resolved(None)  # A step without work: other tasks and threads run here.
-            some = held[start : start + CHUNK]
+        info = found.entities.find(place)
+        until, at = 0 if info is None else info.last_sequence, 0
+        while at <= until:
+            some = yield from page_until(store, place, at, until)
+            if not some:
+                break
+            at = some[-1].sequence + 1
+            # A message may be settled after its page was read: the store checks its state again when a command is
+            # applied.
             wanted = some if narrow is None else narrow(some)
             taken = [each for each in wanted if _is_dead_lettered(each) and matcher.takes(each)]
-            take(taken if chosen.where is None else _apply_where(store, chosen, taken, found))
+            take(taken if chosen.where is None else (yield from _apply_where(store, chosen, taken, found)))
 
 
-def _held(store: Store, place: str) -> list[StoredMessage]:
+def page_until(store: Store, place: str, at: int, until: int) -> Steps[list[MessageRecord]]:
+    """The next messages of an entity from a sequence on. Other tasks and threads run before it is read."""
     try:
-        return store.list_messages(place)
+        some: list[MessageRecord] = yield store.list_messages(place, at, CHUNK)
     except EntityNotFound:
         return []  # The entity was deleted since it was listed.
+    return [each for each in some if each.sequence <= until]
 
 
-def _is_dead_lettered(entry: StoredMessage) -> bool:
+def _is_dead_lettered(entry: MessageRecord) -> bool:
     # A queue that dead-lettered messages are forwarded to may also get ordinary messages: those have no record.
-    return entry.state != GONE and (entry.entity.kind == DEAD_LETTERS or has_record(entry))
+    return entry.kind == DEAD_LETTERS or has_record(entry)
 
 
 def _apply_where(
-    store: Store, chosen: DeadLetterFilter, entries: list[StoredMessage], found: FoundMessages
-) -> list[StoredMessage]:
+    store: Store, chosen: DeadLetterFilter, entries: list[MessageRecord], found: FoundMessages
+) -> Steps[list[MessageRecord]]:
     """The messages for which the user's function is true. If it raises, that is an error of this one message."""
-    taken: list[StoredMessage] = []
-    data = store.read_bodies(entries)
+    taken: list[MessageRecord] = []
+    data = yield store.read_bodies([entry.key for entry in entries])
     for entry in entries:
-        if entry not in data:
+        if entry.key not in data:
             continue  # Settled since it was listed.
         try:
             assert chosen.where is not None
-            if chosen.where(original_of(data[entry], record_of(entry), int(entry.sequence))):
+            if chosen.where(original_of(data[entry.key], record_of(entry), entry.sequence)):
                 taken.append(entry)
         except Exception as error:
             found.errors.append((entry.who.message_id, f"the filter raised {type(error).__name__}: {error}"))

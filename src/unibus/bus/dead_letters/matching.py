@@ -19,7 +19,7 @@ from unibus.bus.dead_letters.record import (
 from unibus.core.envelope.fields import seconds_ns
 from unibus.core.flow.deadletter import ATTEMPTS_HEADER, DESCRIPTION_HEADER, REASON_HEADER
 from unibus.core.lifecycle.state.changes import HeaderOverrides
-from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.stores.seam.message_record import MessageRecord
 
 
 class Matcher:
@@ -38,7 +38,7 @@ class Matcher:
         self._recoveries_below = chosen.recoveries_below
         self._ids: frozenset[str] | None = None if chosen.ids is None else frozenset(chosen.ids)
 
-    def takes(self, entry: StoredMessage) -> bool:
+    def takes(self, entry: MessageRecord) -> bool:
         if self._ids is not None and entry.who.message_id not in self._ids:
             return False
         overlay = record_of(entry)
@@ -53,7 +53,7 @@ class Matcher:
             return False
         return self._source is None or is_named(self._source, source_in(overlay))
 
-    def _has_age(self, entry: StoredMessage) -> bool:
+    def _has_age(self, entry: MessageRecord) -> bool:
         if self._before_ns is not None and dead_lettered_ns(entry) > self._before_ns:
             return False
         return self._after_ns is None or dead_lettered_ns(entry) > self._after_ns

@@ -5,10 +5,10 @@ from typing import Final, NamedTuple
 
 from unibus.bus.dead_letters.record import RECOVERY_HEADER, dead_lettered_ns, number_in, record_of, source_in, text_in
 from unibus.core.flow.deadletter import ATTEMPTS_HEADER, REASON_HEADER
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import UsageError
+from unibus.stores.seam.message_record import MessageRecord
 
-Key = Callable[[StoredMessage], int | str]
+Key = Callable[[MessageRecord], int | str]
 
 _KEYS: Final[dict[str, Key]] = {
     "failure_timestamp": dead_lettered_ns,
@@ -17,7 +17,7 @@ _KEYS: Final[dict[str, Key]] = {
     "retry_count": lambda entry: number_in(record_of(entry), ATTEMPTS_HEADER),  # One less, so the same order.
     "recovery_attempts": lambda entry: number_in(record_of(entry), RECOVERY_HEADER),
     "source": lambda entry: source_in(record_of(entry)),
-    "entity": lambda entry: entry.entity.name,
+    "entity": lambda entry: entry.entity,
     "id": lambda entry: entry.who.message_id,
     "size": lambda entry: entry.who.size,
 }

@@ -10,16 +10,17 @@ batches before; the next purge removes the rest. `bus.purge`, `unibus purge` and
 
 from typing import Final
 
-from unibus.bus.dead_letters.finding import FoundMessages, entities_of
+from unibus.bus.dead_letters.finding import FoundMessages, entities_of, page_until
 from unibus.bus.dead_letters.rules import RecoveryAction
 from unibus.bus.dead_letters.steps import Steps
 from unibus.bus.dead_letters.sweep import Bulk, Decide, Sweep, SweepTask
 from unibus.bus.queues.operations import Queues
 from unibus.core.flow.deadletter import is_sub_queue
 from unibus.core.lifecycle.commands import Remove
-from unibus.core.lifecycle.state.entity import KIND_NAMES, TOPIC, StoredMessage
+from unibus.core.lifecycle.state.entity import KIND_NAMES, TOPIC
 from unibus.core.lifecycle.state.states import LOCKED
 from unibus.errors import EntityNotFound, UsageError
+from unibus.stores.seam.message_record import MessageRecord
 
 PURGED: Final = "purged"
 """The reason in the `purged` event, which a discarded message has as well, with another reason."""
@@ -28,13 +29,14 @@ PURGED: Final = "purged"
 class PurgeSweep(Sweep):
     """Removes messages in any state except locked."""
 
-    def _tasks(self, entries: list[StoredMessage], decide: Decide) -> list[SweepTask]:
+    def _tasks(self, entries: list[MessageRecord], decide: Decide) -> Steps[list[SweepTask]]:
+        yield from ()  # It reads no bodies, so it waits for nothing.
         tasks: list[SweepTask] = []
         for entry in entries:
             if self._bulk.dry_run and entry.state == LOCKED:
                 self.result.skipped += 1
                 continue
-            command = Remove(entry.entity.name, int(entry.sequence), PURGED)
+            command = Remove(entry.entity, entry.sequence, PURGED)
             command.raises = False  # A message that was locked or settled meanwhile is skipped.
             tasks.append(SweepTask(entry.who.message_id, RecoveryAction.DISCARD, command))
         return tasks
@@ -48,7 +50,13 @@ def find_purged(queues: Queues, name: str) -> Steps[FoundMessages]:
     if info is None and not is_sub_queue(name):
         raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
     check_purgeable(name, "" if info is None else info.kind)
-    found.entries = queues.store.list_messages(name)
+    if info is None:
+        yield queues.store.list_messages(name, 0, 1)  # Raises EntityNotFound if its entity does not exist.
+        return found
+    until, at = info.last_sequence, 0
+    while at <= until and (page := (yield from page_until(queues.store, name, at, until))):
+        found.entries += page
+        at = page[-1].sequence + 1
     return found
 
 
@@ -67,5 +75,5 @@ def purge_entity(queues: Queues, name: str) -> Steps[int]:
     return int(result.discarded)
 
 
-def _discard(entry: StoredMessage) -> tuple[RecoveryAction, str]:
+def _discard(entry: MessageRecord) -> tuple[RecoveryAction, str]:
     return RecoveryAction.DISCARD, ""

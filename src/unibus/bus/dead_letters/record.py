@@ -19,7 +19,7 @@ from unibus.core.flow.deadletter import (
     is_sub_queue,
 )
 from unibus.core.lifecycle.state.changes import HeaderOverrides
-from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.stores.seam.message_record import MessageRecord
 
 RECOVERY_HEADER: Final = "DeadLetterRecoveryAttempts"
 """How often the message was recovered. It is not part of the record, so the count survives the next failure."""
@@ -42,7 +42,7 @@ RECORD: Final = frozenset(
 _NOTHING: Final[HeaderOverrides] = {}
 
 
-def record_of(entry: StoredMessage) -> HeaderOverrides:
+def record_of(entry: MessageRecord) -> HeaderOverrides:
     return _NOTHING if entry.overlay is None else entry.overlay
 
 
@@ -56,14 +56,14 @@ def number_in(overlay: HeaderOverrides, name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def has_record(entry: StoredMessage) -> bool:
+def has_record(entry: MessageRecord) -> bool:
     """Whether the message has the record of a failure: also true after it was forwarded to another queue."""
     return entry.overlay is not None and REASON_HEADER in entry.overlay
 
 
-def dead_lettered_ns(entry: StoredMessage) -> int:
+def dead_lettered_ns(entry: MessageRecord) -> int:
     """When the message was dead-lettered; without a record, when it was enqueued."""
-    return number_in(record_of(entry), TIME_HEADER) or int(entry.enqueued_ns)
+    return number_in(record_of(entry), TIME_HEADER) or entry.enqueued_ns
 
 
 def error_in(overlay: HeaderOverrides) -> str:
@@ -88,7 +88,7 @@ def source_in(overlay: HeaderOverrides) -> str:
     return owner_of(text_in(overlay, SOURCE_HEADER))
 
 
-def recovered_overlay(entry: StoredMessage, keep_record: bool = False) -> HeaderOverrides:
+def recovered_overlay(entry: MessageRecord, keep_record: bool = False) -> HeaderOverrides:
     """The overlay of the message after a recovery: without the record, and with one recovery more."""
     # The record is removed, because the next failure writes a new one, and `has_record` would find a recovered message
     # that waits in an ordinary queue.

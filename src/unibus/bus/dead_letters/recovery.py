@@ -23,8 +23,8 @@ from unibus.core.envelope.message_properties import HeaderValue
 from unibus.core.flow.deadletter import REASON_HEADER
 from unibus.core.lifecycle.commands import MOVE_EDIT, Move, Remove, SendResult
 from unibus.core.lifecycle.envelope import overrides_of, send_of
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import BusError, EntityNotFound, UsageError
+from unibus.stores.seam.message_record import MessageRecord
 
 SAME: Final = object()
 """The placeholder for the body in `edit_and_resend` when the body is not changed: None is a valid body."""
@@ -64,22 +64,25 @@ class Recovery:
             found.entries.sort(key=order.key, reverse=order.is_descending)
         entries = found.entries if after is None else _after(found.entries, after)
         entries = entries[:most]
-        data = self._store.read_bodies(entries)  # Without messages that were settled since they were found.
-        return [dead_message(entry, data[entry]) for entry in entries if entry in data]
+        data = yield self._store.read_bodies([entry.key for entry in entries])
+        # Without messages that were settled since they were found.
+        return [dead_message(entry, data[entry.key]) for entry in entries if entry.key in data]
 
     def groups(self, chosen: DeadLetterFilter) -> Steps[list[DeadGroup]]:
         found = yield from find(self._store, chosen, self._queues.now_ns())
         counted: dict[tuple[str, str], list[int]] = {}
         for entry in found.entries:
-            key = entry.entity.name, text_in(record_of(entry), REASON_HEADER)
+            key = entry.entity, text_in(record_of(entry), REASON_HEADER)
             counted.setdefault(key, []).append(dead_lettered_ns(entry))
         groups = [DeadGroup(place, reason, len(at), min(at)) for (place, reason), at in counted.items()]
         return sorted(groups, key=lambda group: (group.entity, -group.count, group.reason))
 
     def peek(self, which: Which, queue: str | None) -> Steps[DeadMessage | None]:
         entry, _ = yield from self._one(which, queue)
-        data = {} if entry is None else self._store.read_bodies([entry])
-        return dead_message(entry, data[entry]) if entry is not None and entry in data else None
+        if entry is None:
+            return None
+        data = yield self._store.read_bodies([entry.key])
+        return dead_message(entry, data[entry.key]) if entry.key in data else None
 
     def is_available(self, name: str) -> Steps[bool]:
         entities = yield from entities_of(self._store)
@@ -96,12 +99,12 @@ class Recovery:
         if entry is None:
             return RecoveryResult(False, why, _id(which))
         entities = yield from entities_of(self._store)
-        ttl_ns = own_ttls(self._store, [entry]).get(entry, 0)
+        ttl_ns = (yield from own_ttls(self._store, [entry])).get(entry.key, 0)
         # Unlike in a sweep the command raises: one message that was settled meanwhile is the answer, not a skipped
         # item.
         task = task_for(entry, ttl_ns, action, target, entities, self._recoveries_max, bulk)
         if isinstance(task, SweepRefusal):
-            return RecoveryResult(False, task.why, entry.who.message_id, entry.entity.name, int(entry.sequence))
+            return RecoveryResult(False, task.why, entry.who.message_id, entry.entity, entry.sequence)
         return (yield from self._apply_command(entry, task.command))
 
     def edit(
@@ -120,13 +123,13 @@ class Recovery:
         entities = yield from entities_of(self._store)
         place = target or source_in(record_of(entry))
         refusal = entities.why_refused(place) if place else "its record names no source; name a target"
-        data = self._store.read_bodies([entry]).get(entry)
+        data = (yield self._store.read_bodies([entry.key])).get(entry.key)
         if refusal or data is None:
             why = refusal or "it was settled meanwhile"
-            return RecoveryResult(False, why, entry.who.message_id, entry.entity.name, int(entry.sequence))
+            return RecoveryResult(False, why, entry.who.message_id, entry.entity, entry.sequence)
         return (yield from self._apply_command(entry, _edited(entry, data, place, body, headers or {})))
 
-    def _apply_command(self, entry: StoredMessage, command: Move | Remove) -> Steps[RecoveryResult]:
+    def _apply_command(self, entry: MessageRecord, command: Move | Remove) -> Steps[RecoveryResult]:
         message_id = entry.who.message_id
         try:
             (result,) = yield self._store.apply([command])
@@ -135,17 +138,17 @@ class Recovery:
             # messages.
             raise
         except BusError as error:
-            return RecoveryResult(False, str(error), message_id, entry.entity.name, int(entry.sequence))
+            return RecoveryResult(False, str(error), message_id, entry.entity, entry.sequence)
         # A move gives a SendResult, or None if no subscription of a topic accepted it (then the message stays);
         # a removal gives True.
         if isinstance(result, SendResult):
             return RecoveryResult(True, f"moved to {result.entity}", message_id, result.entity, result.sequence)
         if isinstance(command, Move):
             why = f"no subscription of {command.target} accepts it"
-            return RecoveryResult(False, why, message_id, entry.entity.name, int(entry.sequence))
-        return RecoveryResult(True, "discarded", message_id, entry.entity.name, int(entry.sequence))
+            return RecoveryResult(False, why, message_id, entry.entity, entry.sequence)
+        return RecoveryResult(True, "discarded", message_id, entry.entity, entry.sequence)
 
-    def _one(self, which: Which, queue: str | None) -> Steps[tuple[StoredMessage | None, str]]:
+    def _one(self, which: Which, queue: str | None) -> Steps[tuple[MessageRecord | None, str]]:
         """The one message that the arguments select, or the reason why there is none."""
         if isinstance(which, DeadMessage):
             chosen = DeadLetterFilter(queue=which.entity, ids=(which.id,))
@@ -163,7 +166,7 @@ class Recovery:
         if len(found) == 1:
             return found[0], ""
         if found:
-            places = ", ".join(sorted({entry.entity.name for entry in found}))
+            places = ", ".join(sorted({entry.entity for entry in found}))
             count = f"{len(found)} dead-lettered messages have the id {_id(which)}, in {places}"
             return None, f"{count}: pass one from list_messages"
         return None, f"there is no dead-lettered message {_id(which)}"
@@ -238,13 +241,13 @@ def _id(which: Which) -> str:
     return which if isinstance(which, str) else which.id
 
 
-def _after(entries: list[StoredMessage], last: DeadMessage) -> list[StoredMessage]:
+def _after(entries: list[MessageRecord], last: DeadMessage) -> list[MessageRecord]:
     """The entries after the last message of a page, by their key: the message itself may be settled meanwhile."""
     place = last.failure_ns, last.entity, last.sequence
-    return [entry for entry in entries if (dead_lettered_ns(entry), entry.entity.name, int(entry.sequence)) > place]
+    return [entry for entry in entries if (dead_lettered_ns(entry), entry.entity, entry.sequence) > place]
 
 
-def _edited(entry: StoredMessage, data: bytes, target: str, body: object, headers: Mapping[str, HeaderValue]) -> Move:
+def _edited(entry: MessageRecord, data: bytes, target: str, body: object, headers: Mapping[str, HeaderValue]) -> Move:
     overlay = record_of(entry)
     old = original_of(data, overlay, 0)
     message: Message = restored(
@@ -256,7 +259,7 @@ def _edited(entry: StoredMessage, data: bytes, target: str, body: object, header
     # starts empty but for the count.
     counted: dict[str, HeaderValue] = {**headers, RECOVERY_HEADER: before + 1}
     send = send_of(message.with_headers(counted), target)
-    command = Move(entry.entity.name, int(entry.sequence), target)
+    command = Move(entry.entity, entry.sequence, target)
     command.action = MOVE_EDIT
     command.overlay = overrides_of({RECOVERY_HEADER: before + 1})
     command.ttl_ns = send.ttl_ns

@@ -15,9 +15,9 @@ from unibus.bus.dead_letters.filters import DeadLetterFilter
 from unibus.bus.dead_letters.matching import Matcher, is_in_entity
 from unibus.bus.dead_letters.record import record_of, text_in
 from unibus.core.flow.deadletter import SOURCE_HEADER
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.display import described, short_value
 from unibus.errors import ConfigInvalid, UsageError
+from unibus.stores.seam.message_record import MessageRecord
 
 
 class RecoveryAction(enum.StrEnum):
@@ -138,22 +138,22 @@ class Judge:
         self._is_available = is_available
         self._available: dict[str, bool] = {}
 
-    def rule_for(self, entry: StoredMessage) -> int:
+    def rule_for(self, entry: MessageRecord) -> int:
         """The index of the first rule that matches; `len(rules)` if none does."""
         for number, (rule, matcher) in enumerate(zip(self.rules, self._matchers, strict=True)):
             # Cheapest first; `_has_target` may call code of the user.
-            if is_in_entity(rule.queue, entry.entity.name) and matcher.takes(entry) and self._has_target(rule, entry):
+            if is_in_entity(rule.queue, entry.entity) and matcher.takes(entry) and self._has_target(rule, entry):
                 return number
         return len(self.rules)
 
-    def verdict(self, entry: StoredMessage) -> tuple[RecoveryAction, str]:
+    def verdict(self, entry: MessageRecord) -> tuple[RecoveryAction, str]:
         """The action for a message, and its target."""
         number = self.rule_for(entry)
         if number == len(self.rules):
             return RecoveryAction.MANUAL_REVIEW, ""
         return self.rules[number].action, self.rules[number].target or ""
 
-    def _has_target(self, rule: RecoveryRule, entry: StoredMessage) -> bool:
+    def _has_target(self, rule: RecoveryRule, entry: MessageRecord) -> bool:
         """Whether the condition `target_available` is true."""
         if rule.target_available is None:
             return True

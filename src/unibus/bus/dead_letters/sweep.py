@@ -25,16 +25,16 @@ from unibus.bus.dead_letters.steps import Steps, pause
 from unibus.bus.queues.operations import Queues
 from unibus.core.flow.limiter import TokenBucket
 from unibus.core.lifecycle.commands import MOVE_REDIRECT, MOVE_RETRY, Move, Remove
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.states import LOCKED
 from unibus.counting import counted
 from unibus.errors import BusClosed, BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
+from unibus.stores.seam.message_record import MessageKey, MessageRecord
 from unibus.stores.seam.store import Store
 
 Progress: TypeAlias = Callable[[int, int], object]
 Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
-Decide: TypeAlias = Callable[[StoredMessage], tuple[RecoveryAction, str]]
+Decide: TypeAlias = Callable[[MessageRecord], tuple[RecoveryAction, str]]
 
 BATCH_SIZE: Final = 500
 STEPS_PER_SECOND: Final = 10
@@ -97,7 +97,7 @@ class SweepRefusal(NamedTuple):
 
 
 def task_for(
-    entry: StoredMessage,
+    entry: MessageRecord,
     ttl_ns: int,
     action: RecoveryAction,
     target: str,
@@ -106,9 +106,9 @@ def task_for(
     bulk: Bulk,
 ) -> SweepTask | SweepRefusal:
     """The command for one message, or why it is refused. `ttl_ns` is its own time-to-live (`own_ttls`)."""
-    message_id, place = entry.who.message_id, entry.entity.name
+    message_id, place = entry.who.message_id, entry.entity
     if action is RecoveryAction.DISCARD:
-        return SweepTask(message_id, action, Remove(place, int(entry.sequence), DISCARDED))
+        return SweepTask(message_id, action, Remove(place, entry.sequence, DISCARDED))
     if action is RecoveryAction.RETRY:
         overlay = record_of(entry)
         recoveries = number_in(overlay, RECOVERY_HEADER)
@@ -122,27 +122,28 @@ def task_for(
     refusal = entities.why_refused(target)
     if refusal:
         return SweepRefusal(refusal)
-    command = Move(place, int(entry.sequence), target)
+    command = Move(place, entry.sequence, target)
     command.action = MOVE_RETRY if action is RecoveryAction.RETRY else MOVE_REDIRECT
     command.overlay = recovered_overlay(entry, bulk.keep_record)
     command.ttl_ns = ttl_ns
     return SweepTask(message_id, action, command)
 
 
-def own_ttls(store: Store, entries: list[StoredMessage]) -> dict[StoredMessage, int]:
+def own_ttls(store: Store, entries: list[MessageRecord]) -> Steps[dict[MessageKey, int]]:
     """The time-to-live that each message was sent with, in nanoseconds; 0 for none. Settled messages are left out.
 
     Only the message itself holds it, so the messages are read, at most READ_BYTES at a time.
     """
     # A settled message has no body any more: it is missing in the result, and the store refuses its command.
-    found: dict[StoredMessage, int] = {}
-    some: list[StoredMessage] = []
+    found: dict[MessageKey, int] = {}
+    some: list[MessageKey] = []
     size = 0
     for at, entry in enumerate(entries, 1):
-        some.append(entry)
+        some.append(entry.key)
         size += entry.who.size
         if size >= READ_BYTES or at == len(entries):
-            found.update({each: own_ttl_ns(data) for each, data in store.read_bodies(some).items()})
+            read: dict[MessageKey, bytes] = yield store.read_bodies(some)
+            found.update({key: own_ttl_ns(data) for key, data in read.items()})
             some, size = [], 0
     return found
 
@@ -167,36 +168,37 @@ class Sweep:
             chunk = entries[start : start + size]
             # Outside of the guard: a signal may interrupt the pause, but not the batch.
             if bucket is not None:
-                yield from self._wait_for(bucket, len(chunk), chunk[0].entity.name)
+                yield from self._wait_for(bucket, len(chunk), chunk[0].entity)
             with self._bulk.guard():
                 yield from self.batch(chunk, decide)
                 if self._bulk.progress is not None:
                     self._bulk.progress(start + len(chunk), len(entries))
         return self.result
 
-    def batch(self, entries: list[StoredMessage], decide: Decide) -> Steps[None]:
+    def batch(self, entries: list[MessageRecord], decide: Decide) -> Steps[None]:
         """Apply the decisions about these messages in one batch of the store, and count them once it is durable."""
-        yield from self._apply(self._tasks(entries, decide))
+        tasks = yield from self._tasks(entries, decide)
+        yield from self._apply(tasks)
 
     def _wait_for(self, bucket: TokenBucket, count: int, place: str) -> Steps[None]:
         while not bucket.try_acquire(count, self._queues.now_ns()):
             missing_s = bucket.wait_s(count, self._queues.now_ns())
             yield from pause(self._queues.store, self._queues.timers, place, int(missing_s * 1e9) + 1)
 
-    def _tasks(self, entries: list[StoredMessage], decide: Decide) -> list[SweepTask]:
+    def _tasks(self, entries: list[MessageRecord], decide: Decide) -> Steps[list[SweepTask]]:
         tasks: list[SweepTask] = []
         # `decide` may be code of the user. It runs before any command is made: if it raises, nothing of the batch is
         # changed.
         decisions = [(entry, *decide(entry)) for entry in entries]
         # Bodies are read only for messages that are really moved: a discard and a dry run need none.
         moved = [entry for entry, action, _ in decisions if action in _MOVES and not self._bulk.dry_run]
-        ttls = own_ttls(self._queues.store, moved)
+        ttls = yield from own_ttls(self._queues.store, moved)
         for entry, action, target in decisions:
             if action is RecoveryAction.MANUAL_REVIEW:
                 self.result.manual_review += 1
                 continue
             task = task_for(
-                entry, ttls.get(entry, 0), action, target, self._found.entities, self._recoveries_max, self._bulk
+                entry, ttls.get(entry.key, 0), action, target, self._found.entities, self._recoveries_max, self._bulk
             )
             if isinstance(task, SweepTask):
                 task.command.raises = False  # A message that was settled meanwhile is skipped, not an error.

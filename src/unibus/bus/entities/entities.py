@@ -20,13 +20,13 @@ from unibus.core.lifecycle.state.entity import (
     QUEUE,
     SUBSCRIPTION,
     TOPIC,
-    Entity,
     subscription_path,
 )
 from unibus.core.lifecycle.state.rules import Rule, RuleSet, checked_rule_name, rules_of
 from unibus.core.lifecycle.state.settings import checked_settings
 from unibus.display import described, without_secrets
 from unibus.errors import EntityNotFound, UsageError
+from unibus.stores.seam.catalog import KnownEntity
 from unibus.stores.seam.info_of import EntityInfos
 from unibus.stores.seam.pending import Pending
 from unibus.stores.seam.store import EntityInfo
@@ -250,7 +250,7 @@ def rules_of_info(info: EntityInfo) -> Rules:
     return rules_of(text if isinstance(text, str) else None, mode if isinstance(mode, str) else AZURE)
 
 
-def existing_rules(rules: RuleSet | None, path: str, other: Entity | None) -> RuleSet:
+def existing_rules(rules: RuleSet | None, path: str, other: KnownEntity | None) -> RuleSet:
     """The rules, or EntityNotFound. `other` is the entity that has this name and is no subscription, if any."""
     if rules is not None:
         return rules

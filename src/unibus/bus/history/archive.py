@@ -8,6 +8,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from unibus.bus.history.trace import MessageTrace, trace_of
@@ -20,6 +21,7 @@ from unibus.core.lifecycle.state.changes import MessageRef
 from unibus.core.lifecycle.state.entity import KIND_NAMES, TOPIC
 from unibus.errors import UsageError
 from unibus.stores.seam.store import Store
+from unibus.stores.seam.store_view import OpenStoreView, find_message, messages_of
 
 PAGE: Final = 1_000
 _DELETED: Final = "deleted"
@@ -28,13 +30,14 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def trace(store: Store, message_id: object) -> MessageTrace:
     checked = _message_id(message_id)
-    return trace_of(checked, store.history.events_of(checked), store.get_message, lambda: store.entities().wait())
+    view = OpenStoreView(store)
+    return trace_of(checked, view.events_of(checked), partial(find_message, view), view.entities)
 
 
 def replay(store: Store, channel: str, after: object) -> Iterator[Message]:
     """The messages that the channel stored after a sequence, or from an instant on, in the order of sequences."""
     sequence, since_ns = _begin(after)
-    for number, data in store.history.replay(channel, sequence, since_ns):
+    for number, data in store.history.replay_index(channel, sequence, since_ns).messages():
         message = decode(data)
         message.sequence = number
         yield message
@@ -71,11 +74,12 @@ def prune(store: Store, before: object, channel: str | None) -> int:
 def _prune(store: Store, name: str, before: object, keeps: bool) -> int:
     # `cut` is the first sequence that stays. An instant becomes a sequence: the first one stored at or after it, or one
     # after the last, if all are older.
-    stored = store.history.stored(name, 0, 0)
-    held = [entry for entry in store.list_messages(name) if entry.enqueued_ns] if keeps else []
+    stored = store.history.replay_index(name, 0, 0).places()
+    view, info = OpenStoreView(store), store.catalog.entity(name).wait() if keeps else None
+    held = [] if info is None else [each for each in messages_of(view, info) if each.enqueued_ns]
     cut, since_ns = _begin(before)
     if since_ns:
-        later = [*store.history.stored(name, 0, since_ns)]
+        later = [*store.history.replay_index(name, 0, since_ns).places()]
         later += [entry.sequence for entry in held if entry.enqueued_ns >= since_ns]
         cut = min(later, default=max([*stored, *(entry.sequence for entry in held)], default=0) + 1)
     gone = {sequence for sequence in stored if sequence < cut}
@@ -108,8 +112,9 @@ def deletion(store: Store, message_id: object) -> list[Command]:
     """The commands for `delete`."""
     checked = _message_id(message_id)
     commands: list[Command] = []
+    view = OpenStoreView(store)
     for event, sequence in _places(store.history.events_of(checked)):
-        if store.get_message(event.channel, sequence) is not None:
+        if find_message(view, event.channel, sequence) is not None:
             remove = Remove(event.channel, sequence, _DELETED)
             remove.raises = False
             commands.append(remove)

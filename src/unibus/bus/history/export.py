@@ -5,10 +5,10 @@ count.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -26,12 +26,14 @@ from unibus.bus.history.export_lines import (
 )
 from unibus.core.codec.codec import decode, encode_json
 from unibus.core.flow.deadletter import is_sub_queue, sub_queue
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, StoredMessage
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES
 from unibus.core.lifecycle.state.settings import DEFAULTS
-from unibus.core.lifecycle.state.states import GONE, SCHEDULED, STATE_NAMES
+from unibus.core.lifecycle.state.states import STATE_NAMES
 from unibus.errors import EntityNotFound
 from unibus.stores.schemes import has_reader, open_reader
+from unibus.stores.seam.message_record import MessageRecord, pages_of
 from unibus.stores.seam.store import EntityInfo, Store
+from unibus.stores.seam.store_view import CopiedView, StoreView
 
 PAGE: Final = 500
 _SUBSCRIPTION_MARK: Final = "/Subscriptions/"
@@ -39,52 +41,39 @@ _SUBSCRIPTION_MARK: Final = "/Subscriptions/"
 Progress = Callable[[int, int], None]
 
 
-class ExportSource(Protocol):
-    """The source of an export. Inside of `moment` all reads see the same snapshot."""
-
-    def moment(self) -> AbstractContextManager[None]: ...
-
-    def entities(self) -> list[EntityInfo]: ...
-
-    def list_messages(self) -> list[StoredMessage]: ...
-
-    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]: ...
-
-    def session_states(self, entity: str) -> dict[str, bytes]: ...
-
-    def close(self) -> None: ...
-
-
-def source_of(store: Store) -> ExportSource:
+def source_of(store: Store) -> StoreView:
     """A source for a store that is in use. For one thread; the caller closes it.
 
     A file is read by a second, read-only connection, with the clock of the store: deadlines that have passed by that
     clock were already applied by the owner. A store without a reader is copied in memory.
     """
     if not has_reader(store.url):
-        return store.copied()
+        return CopiedView(store)
     return open_reader(store.url, store.now_ns)
 
 
 class Exporting:
     """One export. The counts are the lines written so far."""
 
-    def __init__(self, reader: ExportSource, write: Callable[[bytes], object], progress: Progress) -> None:
+    def __init__(self, reader: StoreView, write: Callable[[bytes], object], progress: Progress) -> None:
         self.entities = 0
         self.messages = 0
         self.sessions = 0
         self._reader = reader
         self._write = write
         self._progress = progress
+        self._read = 0
         self._digest = hashlib.sha256()
 
     def run(self, names: Collection[str] = ()) -> None:
         """Export all entities, or the named ones with what belongs to them. EntityNotFound for an unknown name."""
         # All reads see one snapshot, and the owner of the store is not blocked meanwhile.
         with self._reader.moment():
-            infos = chosen(self._reader.entities(), names)
+            listed = self._reader.entities()
+            infos = chosen(listed, names)
             kept = {info.name for info in infos}
-            entries = [entry for entry in self._reader.list_messages() if _owner(entry.entity.name) in kept]
+            sources = [info for info in listed if _owner(info.name) in kept]
+            total = sum(_count(info) for info in sources)
             states = [
                 SessionLine(info.name, session_id, text_of(state))
                 for info in infos
@@ -93,27 +82,28 @@ class Exporting:
             ]
             at = datetime.now(UTC).isoformat(timespec="seconds")
             # Counts at the start are for a progress display only. The last line has the counts that an import verifies.
-            self._line(Header(VERSION, at, len(infos), len(entries), len(states)))
+            self._line(Header(VERSION, at, len(infos), total, len(states)))
             for info in infos:
                 self._line(_entity_line(info))
-            for line in self._message_lines(entries):
-                self._line(line)
+            for info in sources:
+                for line in self._message_lines(info, total):
+                    self._line(line)
             for state in states:
                 self._line(state)
         # The last line is written only after everything before it: a truncated file is recognised by its absence.
         end = ExportEnd(True, self.entities, self.messages, self.sessions, self._digest.hexdigest())
         self._write(encode_line(end) + b"\n")
 
-    def _message_lines(self, entries: list[StoredMessage]) -> Iterator[MessageLine]:
-        for start in range(0, len(entries), PAGE):
-            # A page of bodies at a time: the whole backlog need not fit into memory.
-            page = entries[start : start + PAGE]
-            found = self._reader.read_bodies(page)
+    def _message_lines(self, info: EntityInfo, total: int) -> Iterator[MessageLine]:
+        # A page at a time: the whole backlog need not fit into memory.
+        for page in pages_of(partial(self._reader.list_messages, info.name), info.last_sequence):
+            found = self._reader.read_bodies([entry.key for entry in page])
             for entry in page:
-                data = found.get(entry)
-                if data is not None and entry.state != GONE:  # Else settled after the snapshot was taken.
+                data = found.get(entry.key)
+                if data is not None:  # Else settled since: the source has no snapshot.
                     yield _message_line(entry, data)
-            self._progress(start + len(page), len(entries))
+            self._read += len(page)
+            self._progress(self._read, total)
 
     def _line(self, line: Header | Line) -> None:
         raw = encode_line(line) + b"\n"
@@ -147,6 +137,10 @@ def chosen(infos: list[EntityInfo], names: Collection[str]) -> list[EntityInfo]:
     return sorted(kept, key=lambda info: (order.index(info.kind), info.name))
 
 
+def _count(info: EntityInfo) -> int:
+    return info.active + info.locked + info.scheduled + info.deferred
+
+
 def _owner(name: str) -> str:
     return name[: -len(sub_queue(""))] if is_sub_queue(name) else name
 
@@ -156,17 +150,17 @@ def _entity_line(info: EntityInfo) -> EntityLine:
     return EntityLine(info.name, info.kind, settings)
 
 
-def _message_line(entry: StoredMessage, data: bytes) -> MessageLine:
+def _message_line(entry: MessageRecord, data: bytes) -> MessageLine:
     return MessageLine(
-        message=entry.entity.name,
+        message=entry.entity,
         state=STATE_NAMES[entry.state],
-        sequence=int(entry.sequence),
-        priority=int(entry.priority),
+        sequence=entry.sequence,
+        priority=entry.priority,
         envelope=msgspec.Raw(encode_json(decode(data))),
-        delivery_count=int(entry.delivery_count),
-        expires_ns=int(entry.expires_ns),
-        visible_ns=int(entry.due_ns) if entry.state == SCHEDULED else 0,
-        enqueued_ns=int(entry.enqueued_ns),
-        first_delivered_ns=int(entry.first_delivered_ns),
+        delivery_count=entry.delivery_count,
+        expires_ns=entry.expires_ns,
+        visible_ns=entry.scheduled_ns,
+        enqueued_ns=entry.enqueued_ns,
+        first_delivered_ns=entry.first_delivered_ns,
         overlay=overlay_text(entry.overlay),
     )

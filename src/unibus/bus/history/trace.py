@@ -24,15 +24,15 @@ from unibus.core.lifecycle.state.entity import (
     SUBSCRIPTION,
     SUBSCRIPTIONS,
     TOPIC,
-    StoredMessage,
     subscription_path,
 )
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
 from unibus.counting import counted
 from unibus.display import NAME_CHARS_MAX, described, html_table, quoted, shortened
+from unibus.stores.seam.message_record import MessageRecord
 from unibus.stores.seam.store import EntityInfo
 
-Find = Callable[[str, int], StoredMessage | None]
+Find = Callable[[str, int], MessageRecord | None]
 
 WAITING, IN_FLIGHT, COMPLETED, DEAD, GONE = "waiting", "in flight", "completed", "dead-lettered", "gone"
 PASSED_ON, NOT_DELIVERED, UNKNOWN = "passed on", "not delivered", "unknown"
@@ -327,7 +327,7 @@ def _conclude(copy: TracedCopy, find: Find) -> None:
         else:
             copy.outcome, copy.reason = _STATES[entry.state]
             if entry.state == LOCKED:
-                ends = datetime.fromtimestamp(float(entry.lock_ends_ns()) / 1e9, UTC)
+                ends = datetime.fromtimestamp(entry.locked_until_ns / 1e9, UTC)
                 copy.reason = f"{copy.reason}; its lock ends at {ends:%Y-%m-%d %H:%M:%S} UTC"
             if last.kind == "delivered" and entry.state == ACTIVE:
                 copy.reason = "its lock expired, and it waits for redelivery"

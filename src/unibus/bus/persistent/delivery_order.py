@@ -103,7 +103,7 @@ class DeliveryOrder:
         if claimed:
             # The setting may have been changed in the store since the last claim. Both sides must compare by the same
             # rule, or a message could be held back for one that never precedes it.
-            by_priority = claimed[0].entry.entity.settings.by_priority
+            by_priority = claimed[0].by_priority
             if self._group.by_priority != by_priority:
                 self._reorder(by_priority)
             self._coming = min((each.priority if by_priority else 0, each.sequence) for each in claimed)

@@ -75,7 +75,7 @@ class Renewals:
         """Renew this lock until `stop`. Does nothing for a message of a session: the session's own lock counts."""
         now_ns = self._now_ns()
         length_ns = claimed.until_ns - now_ns
-        if isinstance(claimed, Claimed) and (claimed.until_ns == 0 or claimed.entry.session is not None):
+        if isinstance(claimed, Claimed) and (claimed.until_ns == 0 or claimed.in_session):
             return
         # By the identity of the lock object: a message that was lost and claimed again has a new object and a new
         # token. `_held` refers to the object, so its id is not reused meanwhile.

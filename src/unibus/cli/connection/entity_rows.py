@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from unibus.stores.seam.store import EntityInfo
-    from unibus.stores.seam.store_view import Flow, StoreReader
+    from unibus.stores.seam.store_view import Flow, StoreView
 
 
 DEAD_LETTERS: Final = "dead-letter queue"
@@ -34,22 +34,26 @@ class TopRow:
 class TopWatch:
     """Reads the entities at each `look`, with the rates since the look before."""
 
-    def __init__(self, reader: "StoreReader") -> None:
+    def __init__(self, reader: "StoreView") -> None:
+        from unibus.stores.seam.store_view import FlowCounter
+
         self._reader = reader
+        self._counter = FlowCounter(reader)
         self._before: dict[str, tuple[int, int]] | None = None
         self._since = 0
         self._at_s = 0.0
 
     def look(self) -> list[TopRow]:
-        found = [each for each in self._reader.entities() if each.kind != DEAD_LETTERS]
+        with self._reader.moment():
+            flows = self._counter.count()
+            found = [each for each in self._reader.entities() if each.kind != DEAD_LETTERS]
         now_s, now_ns = time.monotonic(), time.time_ns()
-        flows = self._reader.flows()
         passed_s = now_s - self._at_s
-        counts = self._before is not None and self._since == self._reader.counting_since and passed_s > 0
+        counts = self._before is not None and self._since == self._counter.since and passed_s > 0
         before = (self._before or {}) if counts else None
         rows = [_row(info, now_ns, _rates(info.name, flows, before, passed_s)) for info in found]
         self._before = {name: (flow.came, flow.went) for name, flow in flows.items()}
-        self._since, self._at_s = self._reader.counting_since, now_s
+        self._since, self._at_s = self._counter.since, now_s
         return rows
 
 

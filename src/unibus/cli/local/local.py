@@ -1,6 +1,6 @@
 """Commands on a store that this process opens: as a reader beside its owner where possible, else as the owner.
 
-    entities, query, trace, top, tail, replay, export  ──▶ StoreReader: reads beside the owner
+    entities, query, trace, top, tail, replay, export  ──▶ StoreView: reads beside the owner
     declare, access, import, replay --to               ──▶ Store: this process is the owner
     send, receive, peek, dlq, purge                    ──▶ Queues: the owner, without the other parts of a bus
     relay, a URL with capture=                         ──▶ MessageBus, SyncMessageBus
@@ -12,6 +12,7 @@ the one before.
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from unibus.core.lifecycle.events import Event
     from unibus.stores.query.result import QueryResult
     from unibus.stores.seam.store import EntityInfo, Store
-    from unibus.stores.seam.store_view import StoreReader
+    from unibus.stores.seam.store_view import StoreView
 
 PAGE = 1_000
 
@@ -59,8 +60,8 @@ class LocalManagement:
             self._open = (name, self._stack.enter_context(opens()))
         return self._open[1]
 
-    def _reader(self) -> "StoreReader":
-        return cast("StoreReader", self._opened(lambda: reading(self.url), "reader"))
+    def _reader(self) -> "StoreView":
+        return cast("StoreView", self._opened(lambda: reading(self.url), "reader"))
 
     def _store(self) -> "Store":
         return cast("Store", self._opened(lambda: owning(self.url), "store"))
@@ -130,23 +131,21 @@ class LocalManagement:
     def query(self, asked: Asked) -> "QueryResult":
         """Works beside a process that owns the store. All tables show the same moment."""
         from unibus.stores.query import query as made
-        from unibus.stores.query.outside import OutsideStore
-        from unibus.stores.seam.store import Store
 
         reader = self._reader()
         with reader.moment():
-            source = cast(Store, OutsideStore(reader, self.url))
             limits = (asked.time_limit_s, asked.rows, asked.memory_mb)
-            return made(source, asked.sql, list(asked.parameters), *limits).run()
+            return made(reader, asked.sql, list(asked.parameters), *limits).run()
 
     def trace(self, message_id: str) -> "MessageTrace":
         from unibus.bus.history.trace import trace_of
         from unibus.bus.management.history.traces import not_traced
+        from unibus.stores.seam.store_view import find_message
 
         reader = self._reader()
         with reader.moment():
             entities = reader.entities()
-            found = trace_of(message_id, reader.events_of(message_id), reader.get_message, lambda: entities)
+            found = trace_of(message_id, reader.events_of(message_id), partial(find_message, reader), lambda: entities)
         if not found:
             raise not_traced(message_id)
         return found
@@ -199,17 +198,17 @@ class LocalManagement:
         return LocalPurge(self._queues(), entity, dry_run)
 
 
-def replayed(reader: "StoreReader", channel: str, after: int, since_ns: int) -> "Iterator[Message]":
+def replayed(reader: "StoreView", channel: str, after: int, since_ns: int) -> "Iterator[Message]":
     from unibus.core.codec.codec import decode
 
-    for sequence, data in reader.replay(channel, after, since_ns):
+    for sequence, data in reader.replay_index(channel, after, since_ns).messages():
         message = decode(data)
         message.sequence = sequence
         yield message
 
 
 class LocalTail:
-    def __init__(self, reader: "StoreReader", wanted: WantedEvents) -> None:
+    def __init__(self, reader: "StoreView", wanted: WantedEvents) -> None:
         from unibus.bus.management.history.events import EventFilter
 
         def is_known(name: str) -> bool:
@@ -222,13 +221,18 @@ class LocalTail:
         self._since_us = 0
 
     def last(self, count: int) -> "list[Event]":
+        from unibus.stores.seam.store_view import last_events
+
         with self._reader.moment():
-            self._seq = self._reader.last_seq()
-            return self._reader.last_events(count, self._wanted)
+            oldest, self._seq = self._reader.bounds()
+            return last_events(self._reader, oldest, self._seq, count, self._wanted)[0]
 
     def begin(self, after: int, since_us: int) -> None:
+        from unibus.stores.seam.store_view import seq_before
+
         self._since_us = since_us
-        self._seq = self._reader.seq_before(since_us * 1_000) if since_us else after
+        with self._reader.moment():
+            self._seq = seq_before(self._reader, *self._reader.bounds(), since_us * 1_000) if since_us else after
 
     def page(self) -> "tuple[list[Event], bool]":
         events, safe_seq = self._reader.events_after(self._seq, PAGE, self._kinds)
@@ -242,17 +246,17 @@ class LocalTail:
 
 class LocalResending:
     def __init__(self, store: "Store", channel: str, target: str, begin: tuple[int, int], count: int) -> None:
-        from unibus.stores.seam.store_view import OpenStoreReader
+        from unibus.stores.seam.store_view import OpenStoreView
 
         self.sent = 0
         self.duplicates = 0
         self._store = store
         self._target = target
-        reader = OpenStoreReader(store)
+        reader = OpenStoreView(store)
         if target not in [each.name for each in reader.entities()]:
             raise EntityNotFound(f"there is no queue or subscription {target!r}")
         # In order of time, so messages that are stored meanwhile come after these and are not sent.
-        total = len(reader.stored(channel, *begin))
+        total = len(reader.replay_index(channel, *begin).places())
         self.total = min(total, count or total)
         self._messages = islice(replayed(reader, channel, *begin), self.total)
 

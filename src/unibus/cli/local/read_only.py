@@ -13,11 +13,11 @@ from unibus.errors import StoreVersion
 
 if TYPE_CHECKING:
     from unibus.stores.seam.store import Store
-    from unibus.stores.seam.store_view import StoreReader
+    from unibus.stores.seam.store_view import StoreView
 
 
 @contextlib.contextmanager
-def reading(url: str) -> "Iterator[StoreReader]":
+def reading(url: str) -> "Iterator[StoreView]":
     """A reader of the store, closed when the block ends."""
     from unibus.stores.schemes import has_reader
 
@@ -30,7 +30,7 @@ def reading(url: str) -> "Iterator[StoreReader]":
             yield reader
 
 
-def _reader(url: str) -> "StoreReader":
+def _reader(url: str) -> "StoreView":
     from unibus.stores.schemes import open_reader
 
     try:
@@ -43,11 +43,11 @@ def _reader(url: str) -> "StoreReader":
 
 
 @contextlib.contextmanager
-def _own_store(url: str) -> "Iterator[StoreReader]":
-    from unibus.stores.seam.store_view import OpenStoreReader
+def _own_store(url: str) -> "Iterator[StoreView]":
+    from unibus.stores.seam.store_view import OpenStoreView
 
     with owning(url) as store:
-        yield OpenStoreReader(store)
+        yield OpenStoreView(store)
 
 
 @contextlib.contextmanager

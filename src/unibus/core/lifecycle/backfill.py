@@ -78,23 +78,29 @@ class EntityHistory:
 
 @final
 class Backfill:
-    """The messages for a subscription that starts in the past. Create it before the subscription, and pass it the log
-    as to EntityHistory.
+    """The messages for a subscription that starts in the past. Pass it the log as to EntityHistory, then call `hold`
+    before the subscription is declared, and `copy_to` afterwards.
 
-    Messages that the topic still stores are excluded: its first subscription gets those anyway, and the scheduled ones
-    when they are due.
+    `topic` is the number of the topic, `seq` the last change that was added.
     """
 
-    def __init__(self, topic: Entity, after_sequence: int, since_ns: int) -> None:
-        self._topic: i64 = topic.number
-        # Taken before the subscription exists: declaring it routes what the topic keeps (`route_kept`).
-        self._held = set(topic.entries)
-        self._past = EntityHistory(topic.number, after_sequence, since_ns)
+    def __init__(self, topic: int, after_sequence: int, since_ns: int) -> None:
+        self.topic: Final[int] = topic
+        self.seq: i64 = 0
+        self._held: set[int] = set()
+        self._past = EntityHistory(topic, after_sequence, since_ns)
         self._changes: dict[int, Sent | Passed] = {}
 
+    def hold(self, topic: Entity) -> None:
+        """Exclude the messages that the topic still stores: its first subscription gets those anyway, and the scheduled
+        ones when they are due."""
+        # Before the subscription exists: declaring it routes what the topic keeps (`route_kept`).
+        self._held = set(topic.entries)
+
     def add_change(self, seq: int, change: Change) -> None:
+        self.seq = seq
         self._past.add_change(seq, change)
-        if change.entity != self._topic:
+        if change.entity != self.topic:
             return
         if isinstance(change, (Sent, Passed)):
             self._changes[seq] = change

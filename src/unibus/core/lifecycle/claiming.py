@@ -131,10 +131,12 @@ def activate(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
 @final
 @mypyc_attr(acyclic=True)
 class Claimed:
-    """A delivered message. `data` may still be on disk: then `entry` says where."""
+    """A delivered or peeked message: a copy, which shares nothing with the state that changes later.
+
+    Until the answer is given, `data` may still be on disk; `absent` is then the message whose data the store reads.
+    """
 
     def __init__(self, entry: StoredMessage, token: bytes, until_ns: int, delivery_count: int) -> None:
-        self.entry = entry
         self.entity = entry.entity.name
         self.sequence: i64 = entry.sequence
         self.enqueued_ns: i64 = entry.enqueued_ns
@@ -144,9 +146,12 @@ class Claimed:
         self.overlay = entry.overlay
         self.state: i64 = entry.state
         self.data = entry.data
+        self.absent: StoredMessage | None = entry if entry.data is None else None
         self.token = token
-        self.until_ns: i64 = until_ns  # 0: no lock; the message is removed by this delivery.
+        self.until_ns: i64 = until_ns  # 0: no lock; the message is removed by this delivery, or peeked and unlocked.
         self.delivery_count: i64 = delivery_count
+        self.in_session = entry.session is not None  # The lock of the session protects it.
+        self.by_priority = entry.entity.settings.by_priority  # Whether its entity delivers by priority.
         # Whether a consumer of the entity has committed the effect of this message id; only if the claim asked for it.
         self.was_processed = False
 

@@ -77,7 +77,7 @@ def peeked_message_of(claimed: Claimed) -> Message:
     """The same for a message that was peeked, with the end of the lock that a receiver has on it."""
     message = message_of(claimed)
     if claimed.state == LOCKED:
-        show_lock(message, claimed.entry.lock_ends_ns())
+        show_lock(message, claimed.until_ns)
     return message
 
 

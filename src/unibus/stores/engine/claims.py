@@ -6,10 +6,11 @@ from mypy_extensions import i64
 from unibus.core.lifecycle.claiming import Claimed, ClaimTerms, claim, claim_deferred, deferred_entries, show_processed
 from unibus.core.lifecycle.sending import receiving_from
 from unibus.core.lifecycle.sessions import held_session
-from unibus.core.lifecycle.state.entity import Session
+from unibus.core.lifecycle.state.entity import Session, StoredMessage
 from unibus.core.lifecycle.state.state import StoreState
+from unibus.core.lifecycle.state.states import LOCKED
 from unibus.stores.engine.tokens import Tokens
-from unibus.stores.seam.store import ClaimRequest
+from unibus.stores.seam.store import ClaimRequest, SessionLock
 
 
 def claim_as_asked(state: StoreState, tokens: Tokens, request: ClaimRequest, now_ns: i64) -> list[Claimed]:
@@ -29,3 +30,20 @@ def claim_as_asked(state: StoreState, tokens: Tokens, request: ClaimRequest, now
     if request.asks_processed:
         show_processed(entity, claimed, now_ns)
     return claimed
+
+
+def peeked(entry: StoredMessage) -> Claimed:
+    """Without the token of the lock: it belongs to another receiver."""
+    return Claimed(entry, b"", entry.lock_ends_ns() if entry.state == LOCKED else 0, entry.delivery_count)
+
+
+def lock_of(session: Session | None) -> SessionLock | None:
+    """The lock of a session that was just accepted; None if there was no session to accept."""
+    if session is None or session.token is None:
+        return None
+    return SessionLock(session.entity.name, session.id, session.token, session.until_ns)
+
+
+def absent_of(claims: list[Claimed]) -> list[Claimed]:
+    """The ones whose data is on disk only."""
+    return [claimed for claimed in claims if claimed.data is None]

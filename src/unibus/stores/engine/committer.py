@@ -259,10 +259,9 @@ class Committer:
         snapshot, so the store stops on it."""
         if self.failure is not None:
             return None, None
+        absent = [claimed.absent for claimed in group.absent]
         wanted = {
-            (claimed.entry.home_entity, claimed.entry.home_sequence)
-            for claimed in group.absent
-            if claimed.entry.home_entity
+            (entry.home_entity, entry.home_sequence) for entry in absent if entry is not None and entry.home_entity
         }
         try:
             return self._snapshot.next_part(self.written + count, wanted), None
@@ -293,9 +292,11 @@ class Committer:
         if group.absent:
             # After the write, under `committing`: no slice can delete these rows in between (`wanted` in `_next_part`).
             # The results are not returned before this is done.
-            found = self._journal.read_bodies([claimed.entry for claimed in group.absent])
-            for claimed in group.absent:
-                claimed.data = found[claimed.entry]
+            absent = [claimed.absent for claimed in group.absent if claimed.absent is not None]
+            found = self._journal.read_bodies(absent)
+            for claimed, entry in zip(group.absent, absent, strict=True):
+                claimed.data = found[entry]
+                claimed.absent = None  # The caller gets a copy only.
 
     def fail(self, error: BaseException) -> None:
         """Stop the store: memory may be ahead of the disk, so no further call is accepted or acknowledged."""

@@ -10,8 +10,8 @@ result was not returned yet. A receiver may be woken by a message that is not wr
 same group or a later one, and its result waits for the disk, too.
 
 `_lock` is held for the few microseconds of a decision, never while anything is written or called back, and rarely while
-anything is read from disk (`StoreState.fetch`, a slice of a snapshot, `subscribe_from`). `_committer.committing` is
-taken before it where both are needed; the journal's own lock is the innermost.
+anything is read from disk (`StoreState.fetch`, a slice of a snapshot, the end of history in `subscribe_from`).
+`_committer.committing` is taken before it where both are needed; the journal's own lock is the innermost.
 
 Time is the monotonic clock, started at the wall time of the opening: a change of the system clock neither ends a lock
 early nor extends it.
@@ -28,27 +28,25 @@ from mypy_extensions import i64
 from unibus.clock import Clock, Timers
 from unibus.core.lifecycle import batch
 from unibus.core.lifecycle.admission import target_of
-from unibus.core.lifecycle.backfill import Backfill
 from unibus.core.lifecycle.batch_ids import find_batch, remember_batch
-from unibus.core.lifecycle.claiming import Claimed, end_locks_of_processes, limit_durations, run_due
+from unibus.core.lifecycle.claiming import Claimed, run_due
 from unibus.core.lifecycle.commands import Command, Declare, SendResult
 from unibus.core.lifecycle.declaring import drop_idle
-from unibus.core.lifecycle.sending import entries_of, page_of, queue_of, receiving_from
+from unibus.core.lifecycle.sending import page_of, queue_of, receiving_from
 from unibus.core.lifecycle.sessions import accept, held_session
 from unibus.core.lifecycle.state.deadlines import NEVER
 from unibus.core.lifecycle.state.entity import StoredMessage
-from unibus.core.lifecycle.state.state import StoreState, owner_name
-from unibus.core.lifecycle.state.states import GONE
-from unibus.counting import counted
-from unibus.display import without_secrets
+from unibus.core.lifecycle.state.state import owner_name
 from unibus.errors import BusClosed, StoreFailed
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.safe_log import SafeLogger
 from unibus.stores.engine.checking import checked
-from unibus.stores.engine.claims import claim_as_asked
+from unibus.stores.engine.claims import absent_of, claim_as_asked, lock_of, peeked
 from unibus.stores.engine.closing_steps import ClosingSteps, under
 from unibus.stores.engine.committer import Committer, as_failure, described
 from unibus.stores.engine.history import EmbeddedHistory
+from unibus.stores.engine.opened_state import empty_state, end_former_locks
+from unibus.stores.engine.past_subscription import PastReader
 from unibus.stores.engine.retention import Retention
 from unibus.stores.engine.snapshot import EVERY_CHANGES, Snapshot
 from unibus.stores.engine.snapshot_limits import SnapshotLimits
@@ -62,6 +60,7 @@ from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.forked import ForkedJournal, keep_for_ever, on_fork, opened_by, renew
 from unibus.stores.seam.info_of import info_of
 from unibus.stores.seam.journal import Journal, checked_level
+from unibus.stores.seam.message_record import LIST_PAGE, MessageKey, MessageRecord, freeze
 from unibus.stores.seam.moment import StoreCopy, copy_of
 from unibus.stores.seam.pending import Pending, resolved, running_loop
 from unibus.stores.seam.recovery import recover
@@ -98,7 +97,7 @@ class EmbeddedStore:
         self._timers, self._monotonic_ns = timers, clock.monotonic_ns
         self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
         self._lock, self._in_memory = threading.RLock(), journal.durability == Durability.D0
-        self._state = _empty_state(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
+        self._state = empty_state(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
         # Until recovery returns no other thread has this object, so no lock is held. The state it makes is what the
         # log says, and the log has everything that was acknowledged.
         covered = recover(journal, self._state)
@@ -133,7 +132,7 @@ class EmbeddedStore:
         self._tokens, self._fork_mark = Tokens(), on_fork(lambda pid: _leave_to_parent(self, pid))
         with self._lock:
             # Written with the next group. If the process ends before that, the next opening does the same again.
-            _end_former_locks(self.url, self._state, self.now_ns())
+            end_former_locks(self.url, self._state, self.now_ns())
             self._arm(self.now_ns())
 
     def now_ns(self) -> int:
@@ -181,7 +180,7 @@ class EmbeddedStore:
                 claimed = claim_as_asked(self._state, self._tokens, request, self._begin())
                 # A lock needs no sync: if a power cut undoes it, the message is redelivered, as after any crash. A
                 # message that is removed on delivery must not be redelivered, so that is synced.
-                pending = self._write(claimed, not request.lock and self._syncs, _absent(claimed))
+                pending = self._write(claimed, not request.lock and self._syncs, absent_of(claimed))
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
                 raise
@@ -198,45 +197,49 @@ class EmbeddedStore:
                 session = accept(self._state, queue, session_id, self._tokens.draw(), consumer, now_ns)
                 # As for a message, the lock itself is not synced: a power cut that undoes it makes the session free
                 # again.
-                lock: SessionLock | None = None
-                if session is not None and session.token is not None:
-                    lock = SessionLock(queue.name, session.id, session.token, session.until_ns)
-                pending = self._write(lock, False)
+                pending = self._write(lock_of(session), False)
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
                 raise
         return self._answer(pending)
 
     def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
-        state = self._state
+        past: PastReader | None = None
         pending: Pending[int] | None = None
         while pending is None:
-            # History has only what is written. Under the lock nothing new is decided, so if everything is written then,
-            # the copies and the new subscription are one decision: no message is missed or copied twice.
-            self._committer.flush()
             with self._lock:
+                self._begin()
+                # Refused before a long history is read.
+                topic = target_of(self._state, owner_name(declare.name, declare.kind)).number
+                is_new = self._state.find(declare.name) is None
+            if past is None or past.backfill.topic != topic:  # Another number: deleted and created again meanwhile.
+                past = PastReader(topic, after_sequence, since_ns)
+            if is_new:
+                past.read_pages(self.history)
+            with self._committer.committing, self._lock:
                 try:
-                    now_ns = self._begin()
-                    if state.find(declare.name) is not None:
-                        pending = self._write(0, False)
-                    elif self._in_memory or self._committer.written == state.seq:
-                        if self._space is not None:
-                            self._space.admit([declare])
-                        batch.check(state, [declare], now_ns)
-                        topic = target_of(state, owner_name(declare.name, declare.kind))
-                        # Reads the whole history under the lock: the price of taking part in a single decision. A
-                        # subscription that starts in the past is rare.
-                        beginning = Backfill(topic, after_sequence, since_ns)
-                        for seq, change in self._journal.changes_after(0):
-                            beginning.add_change(seq, change)
-                        batch.run(state, [declare], now_ns)
-                        copies = beginning.copy_to(state, target_of(state, declare.name), now_ns)
-                        pending = self._write(copies, self._syncs)
-                    # Else another call has decided something since the flush: try again, or it would be missed.
+                    pending = self._subscribe(declare, past)
                 except BaseException as error:
                     self._committer.stop_if_deciding(error)
                     raise
         return self._answer(pending)
+
+    def _subscribe(self, declare: Declare, past: PastReader) -> Pending[int] | None:
+        """Under both locks: create the subscription with its copies. None if more of history has to be read first."""
+        state, now_ns = self._state, self._begin()
+        if state.find(declare.name) is not None:
+            return self._write(0, False)
+        topic = target_of(state, owner_name(declare.name, declare.kind))
+        if topic.number != past.backfill.topic or not past.is_near(state):
+            return None
+        if self._space is not None:
+            self._space.admit([declare])
+        batch.check(state, [declare], now_ns)
+        past.read_rest(self._journal, state)
+        past.backfill.hold(topic)
+        batch.run(state, [declare], now_ns)
+        copies = past.backfill.copy_to(state, target_of(state, declare.name), now_ns)
+        return self._write(copies, self._syncs)
 
     # From a decision to its result
 
@@ -370,8 +373,8 @@ class EmbeddedStore:
                 if looked_at is not None:
                     looked_at.used(now_ns)
                 found = page_of(self._state, entity, session_id, from_sequence, count, bytes_max)
-                seen = [Claimed(entry, b"", 0, entry.delivery_count) for entry in found]
-                pending = self._write(seen, False, _absent(seen))
+                seen = [peeked(entry) for entry in found]
+                pending = self._write(seen, False, absent_of(seen))
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
                 raise
@@ -393,40 +396,43 @@ class EmbeddedStore:
             self._begin()
             return resolved(self._state.positions.get(name, 0))
 
-    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
+    def list_messages(
+        self, entity: str, from_sequence: int = 0, count: int = LIST_PAGE
+    ) -> Pending[list[MessageRecord]]:
         with self._lock:
             self._begin()
-            if entity is not None:
-                return list(entries_of(self._state, entity))
-            return [entry for each in self._state.entities.values() for entry in each.entries.values()]
+            found = page_of(self._state, entity, None, from_sequence, count)
+            return resolved([freeze(entry) for entry in found])
 
-    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
+    def read_bodies(self, keys: Sequence[MessageKey]) -> Pending[dict[MessageKey, bytes]]:
+        found: dict[MessageKey, bytes] = {}
+        absent: dict[MessageKey, StoredMessage] = {}
         with self._lock:
             self._begin()
-            found = self._state.find(entity)
-            return None if found is None else found.entries.get(sequence)
-
-    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        found: dict[StoredMessage, bytes] = {}
-        absent: list[StoredMessage] = []
-        with self._lock:
-            self._begin()
-            for entry in entries:
-                data = entry.data
-                if data is not None:
-                    found[entry] = data
-                elif entry.state != GONE:
-                    absent.append(entry)
+            for key in keys:
+                entity = self._state.find(key[0])
+                entry = None if entity is None else entity.entries.get(key[1])
+                if entry is None:
+                    continue
+                if entry.data is None:
+                    absent[key] = entry
+                else:
+                    found[key] = entry.data
         if absent:
-            found.update(self._committer.bodies(absent))
-        return found
+            # Not with the next group, as a claim does: a message that cannot be read is an error of this call only, and
+            # the store goes on.
+            read = self._committer.bodies(list(absent.values()))
+            for key, entry in absent.items():
+                if entry in read:
+                    found[key] = read[entry]
+        return resolved(found)
 
-    def copied(self) -> StoreCopy:
+    def copied(self) -> Pending[StoreCopy]:
         with self._committer.committing, self._lock:
             self._begin()
             # Everything stops for this: `committing` so that no row is deleted, `_lock` so that all messages are of one
             # moment.
-            return copy_of(self._state, self._journal.read_bodies)
+            return resolved(copy_of(self._state, self._journal.read_bodies))
 
     # Health and closing
 
@@ -495,28 +501,6 @@ class EmbeddedStore:
         self._closing.run(self.url, steps)
 
 
-def _empty_state(journal: Journal, memory_budget: int, most: dict[int, int] | None) -> StoreState:
-    state = StoreState(memory_budget)
-    state.saves = journal.snapshots
-    state.new_id = uuid4
-    state.most.update(most or {})
-    return state
-
-
-def _end_former_locks(url: str, state: StoreState, now_ns: int) -> None:
-    """End or limit the locks that the process before has left, and report the messages that its handlers had."""
-    limit_durations(state, now_ns)
-    redelivered, dead_lettered = end_locks_of_processes(state, now_ns)
-    if redelivered or dead_lettered:
-        log.warning(
-            "%s: the last process ended while its handlers had %s: redelivered %d, dead-lettered %d (no delivery left)",
-            without_secrets(url),
-            counted(redelivered + dead_lettered, "message"),
-            redelivered,
-            dead_lettered,
-        )
-
-
 def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
     """In a forked child: every call raises BusForked from now on, and nothing reaches the parent's journal.
 
@@ -539,8 +523,3 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
     store._watchers.history.calls = []
     for entity in list(store._state.entities.values()):
         entity.wakers = []  # The waiters are threads and loops of the parent.
-
-
-def _absent(claims: list[Claimed]) -> list[Claimed]:
-    """The ones whose data is on disk only."""
-    return [claimed for claimed in claims if claimed.data is None]

@@ -6,7 +6,7 @@ keeps its position in a cursor. History is kept within limits; what recovery doe
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import closing
 from typing import Final
 
@@ -20,8 +20,6 @@ from unibus.stores.seam.journal import Journal
 from unibus.stores.seam.replay_index import ReplayIndex
 
 PAGE: Final = 5_000
-REPLAY_BYTES: Final = 16_000_000
-"""The bytes of messages that a replay keeps in memory at a time."""
 
 
 class EmbeddedHistory:
@@ -86,12 +84,6 @@ class EmbeddedHistory:
             number = target_of(self._state, entity).number
         return ReplayIndex(self, number, after_sequence, since_ns)
 
-    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
-        return self.replay_index(entity, after_sequence, since_ns).places()
-
-    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
-        return replayed(self.replay_index(entity, after_sequence, since_ns), after_sequence)
-
     # The log for a ReplayIndex
 
     def some_after(self, seq: int) -> list[tuple[int, Change]]:
@@ -123,12 +115,3 @@ class EmbeddedHistory:
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
         # The watch may be added after the last commit: the caller reads once more afterwards, as the protocol says.
         return self._watchers.add(call)
-
-
-def replayed(index: ReplayIndex, after_sequence: int) -> Iterator[tuple[int, bytes]]:
-    """All messages, read page by page."""
-    is_end = False
-    while not is_end:
-        page = index.page(after_sequence, PAGE, REPLAY_BYTES)
-        yield from page.messages
-        after_sequence, is_end = page.last, page.is_end or not page.last

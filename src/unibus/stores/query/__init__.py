@@ -14,11 +14,11 @@ from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_TIM
 
 if TYPE_CHECKING:
     from unibus.stores.query.run_query import Query
-    from unibus.stores.seam.store import Store
+    from unibus.stores.seam.store_view import StoreView
 
 
 def query(
-    store: "Store",
+    view: "StoreView",
     sql: object,
     parameters: object = (),
     time_limit: object = QUERY_TIME_S_DEFAULT,
@@ -28,4 +28,4 @@ def query(
     """A query that is ready to run. SQLite is imported here: a bus without queries does not need it."""
     from unibus.stores.query.run_query import Query
 
-    return Query(store, sql, parameters, time_limit, rows_max, memory_mb)
+    return Query(view, sql, parameters, time_limit, rows_max, memory_mb)

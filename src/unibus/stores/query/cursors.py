@@ -15,34 +15,25 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.core.codec.codec import decode, encode_json
+from unibus.core.codec.codec import decode
 from unibus.core.envelope.message import Message
-from unibus.core.flow.deadletter import (
-    ATTEMPTS_HEADER,
-    DESCRIPTION_HEADER,
-    ERROR_TYPE_HEADER,
-    REASON_HEADER,
-    SOURCE_HEADER,
-    TIME_HEADER,
-)
 from unibus.core.lifecycle.events import Event
-from unibus.core.lifecycle.state.changes import HeaderOverrides
-from unibus.core.lifecycle.state.entity import StoredMessage
-from unibus.core.lifecycle.state.states import GONE, LOCKED, STATE_NAMES
+from unibus.core.lifecycle.state.states import STATE_NAMES
 from unibus.stores.query.formatting import TimeFormatter, body_text
 from unibus.stores.query.plan import HistoryPart, QueryPlan, WantedMessages, kinds_of
 from unibus.stores.query.table_source import (
     COMPLETED,
     DELIVERED,
-    FAILED,
     HistoryPages,
     OnePage,
     Pages,
     QueryBodies,
     RowSegment,
+    SegmentRows,
     TableSource,
     delivered_segment,
 )
+from unibus.stores.seam.message_record import MessageRecord
 
 # Column numbers of MESSAGES in tables.py.
 ID: Final = 0
@@ -70,9 +61,6 @@ CONSUMER: Final = 21
 SUBJECT: Final = 22
 LOCKED_UNTIL: Final = 23
 
-LAST_ERROR_HEADER: Final = "LastError"
-"""The header that a failed `with` block writes when it abandons the message (bus/queues/received.py)."""
-
 
 @final
 class MessageCursor:
@@ -82,23 +70,20 @@ class MessageCursor:
         self._source = source
         self._plans = plans
         self._clock = TimeFormatter()
-        self._bodies = QueryBodies(source.store)
+        self._bodies = QueryBodies(source.view)
         self._segments: list[RowSegment] = []
         self._segment: i64 = 0
         self._channel = ""
         self._status = ""
-        self._entries: list[StoredMessage] = []
-        self._at: i64 = 0
-        self._size: i64 = 0
+        self._rows = SegmentRows(source)
         self._pages: Pages | None = None
         self._events: list[Event] = []
         self._event_at: i64 = 0
         self._only: str | None = None  # The channel of the comparison.
-        self._entry: StoredMessage | None = None
-        self._state: i64 = GONE
+        self._entry: MessageRecord | None = None
         self._event: Event | None = None
         self._message: Message | None = None
-        self._decoded: StoredMessage | None = None
+        self._decoded: MessageRecord | None = None
 
     def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
         # A cursor is used again for each outer row of a join, with other values: everything is reset here.
@@ -110,8 +95,8 @@ class MessageCursor:
         self._only = wanted.channel
         self._segments = self._chosen(wanted, plan)
         self._segment = 0
-        self._at = self._size = self._event_at = 0
-        self._entries = []
+        self._event_at = 0
+        self._rows.open(None)
         self._events = []
         self._pages = None
         self._find()
@@ -139,8 +124,8 @@ class MessageCursor:
         if wanted.ids is None:
             return [each for each in self._source.segments(wanted.channel) if each.status in statuses]
         # Sorted: an IN is a set, and the order of rows must not depend on hashes.
-        entries = [entry for each in sorted(wanted.ids) for entry in self._source.with_id(each)]
-        return [each for each in self._source.split(entries) if each.status in statuses]
+        found = [segment for each in sorted(wanted.ids) for segment in self._source.with_id(each)]
+        return [each for each in found if each.status in statuses]
 
     def Eof(self) -> bool:
         return self._entry is None and self._event is None
@@ -149,20 +134,15 @@ class MessageCursor:
         if self._entry is None:
             self._event_at += 1
         else:
-            self._at += 1
+            self._rows.at += 1
         self._find()
 
     def _find(self) -> None:
-        """Move to the next row that exists: a message may have been removed meanwhile."""
+        """Move to the next row."""
         while True:
-            while self._at < self._size:
-                entry = self._entries[self._at]
-                self._state = entry.state  # Copied now: the message may be removed before SQLite reads the column.
-                if self._state != GONE:
-                    self._entry = entry
-                    return
-                self._at += 1
-            self._entry = None
+            self._entry = self._rows.entry()
+            if self._entry is not None:
+                return
             if self._pages is not None and self._find_event():
                 return
             if self._segment >= len(self._segments):
@@ -190,9 +170,7 @@ class MessageCursor:
     def _open(self, segment: RowSegment) -> None:
         self._channel = segment.channel
         self._status = segment.status
-        self._entries = segment.entries
-        self._at = 0
-        self._size = len(segment.entries)
+        self._rows.open(segment)
         self._pages = segment.pages
 
     def Column(self, number: i64) -> object:
@@ -205,7 +183,7 @@ class MessageCursor:
         if number == STATUS:
             return self._status
         if number == STATE:
-            return STATE_NAMES[self._state]
+            return STATE_NAMES[entry.state]
         if number == SEQUENCE:
             return entry.sequence
         if number == PRIORITY:
@@ -213,7 +191,7 @@ class MessageCursor:
         if number == DELIVERIES:
             return entry.delivery_count
         if number == SIZE:
-            return entry.size
+            return entry.who.size
         if number == ENQUEUED:
             return self._clock.text_ns(entry.enqueued_ns)
         if number == EXPIRES:
@@ -221,12 +199,12 @@ class MessageCursor:
         if number == CONSUMER:
             return entry.consumer or None
         if number == LOCKED_UNTIL:
-            return self._clock.text_ns(entry.lock_ends_ns()) if self._state == LOCKED else None
+            return self._clock.text_ns(entry.locked_until_ns)
         if number in (ID, CORRELATION, SESSION, TRACE):
             return self._column_of_who(entry, number)
         return self._column_of_body(entry, number)
 
-    def _column_of_who(self, entry: StoredMessage, number: i64) -> object:
+    def _column_of_who(self, entry: MessageRecord, number: i64) -> object:
         who = entry.who
         if number == ID:
             return who.message_id
@@ -234,7 +212,7 @@ class MessageCursor:
             return who.correlation_id
         return who.session_id if number == SESSION else who.trace_id
 
-    def _column_of_body(self, entry: StoredMessage, number: i64) -> object:
+    def _column_of_body(self, entry: MessageRecord, number: i64) -> object:
         # SQLite asks for column -1 where the query names the rowid.
         if number < 0:
             return self.Rowid()
@@ -263,11 +241,11 @@ class MessageCursor:
             return properties.tx_id
         return properties.subject
 
-    def _decode(self, entry: StoredMessage) -> Message | None:
+    def _decode(self, entry: MessageRecord) -> Message | None:
         """Once per row."""
         # By identity: SQLite may read several columns of a row, and each would decode it again.
         if self._decoded is not entry:
-            data = self._bodies.of(self._entries, self._at)
+            data = self._bodies.of(self._rows.entries, self._rows.at)
             self._message = None if data is None else decode(data)
             self._decoded = entry
         return self._message
@@ -304,112 +282,14 @@ class MessageCursor:
         return self.Rowid() if number < 0 else None
 
     def Rowid(self) -> int:
-        """The same number for the same message in every plan: SQLite uses it to remove duplicates of an OR."""
         if self._entry is not None:
-            # The list in `_entries` keeps the object alive, so no other object can get this number during the query.
-            return id(self._entry)
+            return self._rows.rowid()
         return 0 if self._event is None else -self._event.seq
 
     def Close(self) -> None:
         self._segments = []
-        self._entries = []
+        self._rows.open(None)
         self._events = []
-
-
-@final
-class DeadLetterCursor:
-    """Dead-lettered messages: in dead-letter queues, and in the queues to which they are forwarded."""
-
-    def __init__(self, source: TableSource, plans: list[QueryPlan]) -> None:
-        self._source = source
-        self._plans = plans
-        self._clock = TimeFormatter()
-        self._bodies = QueryBodies(source.store)
-        self._entries: list[StoredMessage] = []
-        self._at: i64 = 0
-
-    def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
-        wanted = WantedMessages()
-        for column, operator, value in self._plans[number].with_values(values):
-            wanted.narrow(column, operator, value)
-        self._entries = []
-        self._at = 0
-        if wanted.statuses:
-            # A forwarded dead-lettered message is in an ordinary queue; only its header says that it is one.
-            targets = self._source.dead_letter_targets()
-            for segment in self._source.segments(wanted.channel):
-                if segment.status == FAILED or is_target(segment.channel, targets):
-                    self._entries.extend([each for each in segment.entries if takes(each, segment.status, wanted.ids)])
-
-    def Eof(self) -> bool:
-        return self._at >= len(self._entries)
-
-    def Next(self) -> None:
-        self._at += 1
-
-    def Column(self, number: i64) -> object:
-        entry = self._entries[self._at]
-        overlay: HeaderOverrides = {} if entry.overlay is None else entry.overlay
-        if number == 0 or number == 1:
-            return entry.who.message_id
-        if number == 2:
-            data = self._bodies.of(self._entries, self._at)
-            return None if data is None else encode_json(decode(data)).decode("utf-8")
-        if number == 3:
-            return text_in(overlay, REASON_HEADER)
-        if number == 4:
-            return self._clock.text_ns(number_in(overlay, TIME_HEADER) or entry.enqueued_ns)
-        if number == 5:
-            return max(0, number_in(overlay, ATTEMPTS_HEADER) - 1)
-        if number == 10:
-            return number_in(overlay, ATTEMPTS_HEADER)
-        if number == 6:
-            return error_in(overlay)
-        if number == 7:
-            return entry.entity.name
-        if number == 8:
-            return text_in(overlay, SOURCE_HEADER)
-        if number == 9:
-            return text_in(overlay, ERROR_TYPE_HEADER)
-        if number == 11:
-            return entry.sequence
-        return id(entry) if number < 0 else text_in(overlay, DESCRIPTION_HEADER)
-
-    def Rowid(self) -> int:
-        return id(self._entries[self._at])
-
-    def Close(self) -> None:
-        self._entries = []
-
-
-def takes(entry: StoredMessage, status: str, ids: set[str] | None) -> bool:
-    if entry.state == GONE or (ids is not None and entry.who.message_id not in ids):
-        return False
-    return status == FAILED or (entry.overlay is not None and REASON_HEADER in entry.overlay)
-
-
-def is_target(channel: str, targets: set[str]) -> bool:
-    """Whether dead-lettered messages are forwarded to it: by its name, or as a subscription of such a topic."""
-    name = channel.casefold()
-    return name in targets or name.partition("/subscriptions/")[0] in targets
-
-
-def text_in(overlay: HeaderOverrides, name: str) -> str | None:
-    value = overlay.get(name)
-    return value if isinstance(value, str) else None
-
-
-def number_in(overlay: HeaderOverrides, name: str) -> int:
-    value = overlay.get(name)
-    return value if isinstance(value, int) else 0
-
-
-def error_in(overlay: HeaderOverrides) -> str | None:
-    """Type and text of the error, or the text that was given with abandon."""
-    kind, text = text_in(overlay, ERROR_TYPE_HEADER), text_in(overlay, DESCRIPTION_HEADER)
-    if kind:
-        return f"{kind}: {text}" if text else kind
-    return text_in(overlay, LAST_ERROR_HEADER) or text
 
 
 @final
@@ -429,14 +309,15 @@ class EventCursor:
         wanted = HistoryPart()
         for column, operator, value in self._plans[number].with_values(values):
             wanted.narrow(column, operator, value)
-        store = self._source.store
         # Nothing can match: history is not read at all.
         if wanted.empty or (wanted.kinds is not None and not wanted.kinds):
             self._pages = OnePage([])
         elif wanted.message_id is not None:
             self._pages = OnePage(self._source.events_of(wanted.message_id))
         else:
-            self._pages = HistoryPages(store, self._source.guard, wanted.after, wanted.until, kinds_of(wanted))
+            self._pages = HistoryPages(
+                self._source.view, self._source.guard, wanted.after, wanted.until, kinds_of(wanted)
+            )
         self._events = self._pages.next_page()
         self._at = 0
 

@@ -26,7 +26,7 @@ from unibus.stores.query.result import QueryResult, Value
 from unibus.stores.query.sandbox import Parameters, Sandbox, SandboxStatement
 from unibus.stores.query.table_source import TableSource
 from unibus.stores.query.tables import TABLES
-from unibus.stores.seam.store import Store
+from unibus.stores.seam.store_view import StoreView
 
 _MISSING: Final = re.compile(r"no such (column|table|function): (\S+)")
 _QUOTES: Final = "write text in 'single quotes'"
@@ -48,7 +48,7 @@ class Query:
 
     def __init__(
         self,
-        store: Store,
+        view: StoreView,
         sql: object,
         parameters: object,
         time_limit: object,
@@ -58,7 +58,7 @@ class Query:
     ) -> None:
         if not isinstance(sql, str):
             raise QueryInvalid(f"a query must be text, not {type(sql).__name__}")
-        self._store = store
+        self._view = view
         self._sql = sql
         # Checked when the query is created, in the caller's thread: a mistake is an error of the call, not of the run.
         self._parameters = checked_parameters(parameters)
@@ -73,7 +73,7 @@ class Query:
         self.guard.cancel()
 
     def run(self) -> QueryResult:
-        sandbox = Sandbox(TableSource(self._store, self.guard), self.guard)
+        sandbox = Sandbox(TableSource(self._view, self.guard), self.guard)
         try:
             statement = self._looked_at(sandbox)
             rows, truncated = sandbox.run(statement, self._parameters, self._rows_max)

@@ -1,15 +1,14 @@
 # mypyc: compiled
 """What a query reads, once: the messages that exist, in segments, and pages of history.
 
-    Store.list_messages ──▶ segments ──▶ cursors of `messages` and `dead_letters`
-    Store.read_bodies   ──▶ pages of data, only if a column needs it
-    History             ──▶ pages of events, or an index by message id if a join asks for many
-
-The list of messages is of one moment. The messages are live objects: one that is removed while the query runs is
-skipped, and one that changes is shown as it is when its row is read.
+    StoreView.list_messages ──▶ segments ──▶ pages of records ──▶ cursors of `messages` and `dead_letters`
+    StoreView.read_bodies   ──▶ pages of data, only if a column needs it
+    StoreView.events_after  ──▶ pages of events, or an index by message id if a join asks for many
 
 A segment has the messages of one entity: all have the same channel and the same status. A query that orders by these
-gets the segments in that order, so SQLite does not sort a million rows.
+gets the segments in that order, so SQLite does not sort a million rows. Messages are read page by page, up to the last
+one that the entity had when the query began: a page is in memory while SQLite reads its rows, and the store works
+between two pages. The price: the pages of an open store are not of one moment.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,10 +17,12 @@ from typing import Final, Protocol, final
 from mypy_extensions import i64
 
 from unibus.core.lifecycle.events import Event
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, StoredMessage
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES
 from unibus.errors import EntityNotFound
 from unibus.stores.query.guard import Guard
-from unibus.stores.seam.store import EntityInfo, Store
+from unibus.stores.seam.info_of import EntityInfo
+from unibus.stores.seam.message_record import LIST_PAGE, MessageKey, MessageRecord
+from unibus.stores.seam.store_view import StoreView
 
 PENDING: Final = "pending"
 FAILED: Final = "failed"
@@ -37,22 +38,42 @@ PAGE_EVENTS: Final = 2_000
 PAGE_BODIES: Final = 256
 PAGE_BODY_BYTES: Final = 4_000_000
 EVENT_BYTES: Final = 600
-PLACE_BYTES: Final = 150
-"""The memory of an event, and of an entry in a dictionary: rough estimates for the guard."""
+RECORD_BYTES: Final = 500
+PLACE_BYTES: Final = 250
+"""The memory of an event, of a record, and of an entry in a dictionary: rough estimates for the guard."""
+
+RECORDS_KEPT_MAX: Final = 20_000
+"""The most records that one query keeps for a second reading. Only entities whose messages fit on one page are kept."""
+
+SEQUENCE_BITS: Final = 44
+"""A row of `messages` is identified by (number of its segment, sequence): 2**19 entities, 2**44 sequences."""
 
 
 @final
 class RowSegment:
-    """The messages of one entity; or, with `pages`, events of delivered messages."""
+    """The messages of one entity; or, with `pages`, events of delivered messages.
 
-    def __init__(self, channel: str, status: str, entries: list[StoredMessage]) -> None:
+    `number` identifies the entity within the query. `entries` are all of its rows if `is_read`; else they are read page
+    by page, up to the sequence `until`.
+    """
+
+    def __init__(self, channel: str, status: str, number: int) -> None:
         self.channel = channel
         self.status = status
-        self.entries = entries
+        self.number: i64 = number
+        self.until: i64 = 0
+        self.is_read = True
+        self.entries: list[MessageRecord] = []
         self.pages: Pages | None = None
 
     def key(self, order: Sequence[str]) -> tuple[str, ...]:
         return tuple([self.channel if name == "channel" else self.status for name in order])
+
+    def holding(self, entries: list[MessageRecord]) -> "RowSegment":
+        """Another segment with some of its messages only."""
+        part = RowSegment(self.channel, self.status, self.number)
+        part.entries = entries
+        return part
 
 
 class Pages(Protocol):
@@ -75,8 +96,8 @@ class OnePage:
 class HistoryPages:
     """History after a seq, up to its end at the first call: a reader must not follow new events for ever."""
 
-    def __init__(self, store: Store, guard: Guard, after: int, until: int | None, kinds: Collection[str]) -> None:
-        self._store = store
+    def __init__(self, view: StoreView, guard: Guard, after: int, until: int | None, kinds: Collection[str]) -> None:
+        self._view = view
         self._guard = guard
         self._after = after
         self._until = until
@@ -88,7 +109,7 @@ class HistoryPages:
             if self._guard.is_over():
                 return []
             # Each call syncs the store and takes the journal's lock, so a page is neither small nor large.
-            rows, safe = self._store.history.events_after(self._after, PAGE_EVENTS, self._kinds)
+            rows, safe = self._view.events_after(self._after, PAGE_EVENTS, self._kinds)
             if not self._asked:
                 self._asked = True
                 # The end is fixed by the first page: events that this query itself could cause, or a busy store, must
@@ -112,12 +133,13 @@ class HistoryPages:
 class TableSource:
     """The store as one query sees it."""
 
-    def __init__(self, store: Store, guard: Guard) -> None:
-        self.store = store
+    def __init__(self, view: StoreView, guard: Guard) -> None:
+        self.view = view
         self.guard = guard
-        self._all: list[RowSegment] | None = None
-        self._of: dict[str, list[RowSegment]] = {}
-        self._by_id: dict[str, list[StoredMessage]] | None = None
+        self._entities: list[EntityInfo] | None = None
+        self._segments: list[RowSegment] = []
+        self._kept: i64 = 0
+        self._by_id: dict[str, list[tuple[RowSegment, int]]] | None = None
         self._looked_up = False
         self._targets: set[str] | None = None
         self._by_message: dict[str, list[Event]] | None = None
@@ -126,70 +148,93 @@ class TableSource:
     # Messages
 
     def segments(self, channel: str | None) -> list[RowSegment]:
-        """One for each entity, in the order of creation; only those of `channel` if it is given."""
+        """One for each entity with messages, by name; only that of `channel` if it is given."""
+        self.entities()
         if channel is None:
-            if self._all is None:
-                self._all = self.split(self.store.list_messages())
-            return self._all
-        if self._all is not None:
-            return [each for each in self._all if each.channel == channel]
-        found = self._of.get(channel)
-        if found is None:
-            try:
-                found = self.split(self.store.list_messages(channel))
-            except EntityNotFound:
-                found = []
-            self._of[channel] = found
-        return found
+            return self._segments
+        return [each for each in self._segments if each.channel == channel]
 
-    def split(self, entries: list[StoredMessage]) -> list[RowSegment]:
-        self.guard.keep(8 * len(entries))
-        found: list[RowSegment] = []
-        size: i64 = len(entries)
-        start: i64 = 0
-        at: i64 = 0
-        while at < size:
-            entity = entries[at].entity
-            # `list_messages` returns entity after entity, so each run of equal entities is one segment. Loops by index
-            # are compiled to machine integers.
-            while at < size and entries[at].entity is entity:
-                at += 1
-            status = FAILED if entity.kind == DEAD_LETTERS else PENDING
-            found.append(RowSegment(entity.name, status, entries[start:at]))
-            start = at
-        return found
+    def entities(self) -> list[EntityInfo]:
+        if self._entities is None:
+            self._entities = self.view.entities()
+            for info in self._entities:
+                if info.active or info.locked or info.scheduled or info.deferred:
+                    status = FAILED if info.kind == KIND_NAMES[DEAD_LETTERS] else PENDING
+                    segment = RowSegment(info.name, status, len(self._segments) + 1)
+                    segment.until = info.last_sequence
+                    segment.is_read = False
+                    self._segments.append(segment)
+        return self._entities
 
-    def with_id(self, message_id: str) -> list[StoredMessage]:
+    def page(self, segment: RowSegment, from_sequence: i64) -> list[MessageRecord]:
+        """The next messages of a segment; none at its end."""
+        if segment.is_read:
+            return segment.entries if from_sequence == 0 else []
+        if from_sequence > segment.until or self.guard.is_over():
+            return []
+        try:
+            page = self.view.list_messages(segment.channel, from_sequence, LIST_PAGE)
+        except EntityNotFound:
+            return []  # Deleted since.
+        is_full = len(page) >= LIST_PAGE
+        if page and page[-1].sequence > segment.until:
+            page = [each for each in page if each.sequence <= segment.until]
+        # A cursor reads a small entity again for every outer row of a join: then it is read once.
+        if from_sequence == 0 and not is_full and self._kept + len(page) <= RECORDS_KEPT_MAX:
+            self.guard.keep(RECORD_BYTES * len(page))
+            self._kept += len(page)
+            segment.entries = page
+            segment.is_read = True
+        return page
+
+    def with_id(self, message_id: str) -> list[RowSegment]:
         """The first call scans; a second call means a join, and builds an index."""
         if self._by_id is None and self._looked_up:
             self._by_id = self._index()
         if self._by_id is not None:
-            return self._by_id.get(message_id, [])
+            return self._found_by_index(message_id, self._by_id)
         # The first search of a query is mostly the only one, and a scan needs no memory.
         self._looked_up = True
-        found: list[StoredMessage] = []
+        found: list[RowSegment] = []
         for segment in self.segments(None):
-            for entry in segment.entries:
+            rows = SegmentRows(self)
+            rows.open(segment)
+            while True:
+                entry = rows.entry()
+                if entry is None:
+                    break
                 if entry.who.message_id == message_id:
-                    found.append(entry)
+                    found.append(segment.holding([entry]))
+                rows.at += 1
         return found
 
-    def _index(self) -> dict[str, list[StoredMessage]]:
-        index: dict[str, list[StoredMessage]] = {}
+    def _index(self) -> dict[str, list[tuple[RowSegment, int]]]:
+        index: dict[str, list[tuple[RowSegment, int]]] = {}
         for segment in self.segments(None):
-            self.guard.keep(PLACE_BYTES * len(segment.entries))
-            for entry in segment.entries:
-                there = index.get(entry.who.message_id)
-                if there is None:
-                    index[entry.who.message_id] = [entry]
-                else:
-                    there.append(entry)
+            rows = SegmentRows(self)
+            rows.open(segment)
+            while True:
+                entry = rows.entry()
+                if entry is None:
+                    break
+                self.guard.keep(PLACE_BYTES)
+                index.setdefault(entry.who.message_id, []).append((segment, entry.sequence))
+                rows.at += 1
         return index
+
+    def _found_by_index(self, message_id: str, index: dict[str, list[tuple[RowSegment, int]]]) -> list[RowSegment]:
+        found: list[RowSegment] = []
+        for segment, sequence in index.get(message_id, []):
+            page = segment.entries if segment.is_read else self.view.list_messages(segment.channel, sequence, 1)
+            entries = [each for each in page if each.sequence == sequence]
+            if entries:
+                found.append(segment.holding(entries))
+        return found
 
     def dead_letter_targets(self) -> set[str]:
         """The entities to which dead-lettered messages are forwarded, in lower case."""
         if self._targets is None:
-            infos: list[EntityInfo] = self.store.entities().wait()
+            infos = self.entities()
             named = [str(info.settings.get("forward_dead_letters_to") or "").casefold() for info in infos]
             self._targets = {name for name in named if name}
         return self._targets
@@ -199,7 +244,7 @@ class TableSource:
     def delivered(self, ids: Collection[str] | None) -> Pages:
         """The delivered messages with these ids, or all of them."""
         if ids is None:
-            return HistoryPages(self.store, self.guard, 0, None, (COMPLETED,))
+            return HistoryPages(self.view, self.guard, 0, None, (COMPLETED,))
         return OnePage([event for each in sorted(ids) for event in self.events_of(each) if event.kind == COMPLETED])
 
     def events_of(self, message_id: str) -> list[Event]:
@@ -211,11 +256,11 @@ class TableSource:
             self._by_message = self._events_by_message()
         if self._by_message is not None:
             return self._by_message.get(message_id, [])
-        return self.store.history.events_of(message_id)
+        return self.view.events_of(message_id)
 
     def _events_by_message(self) -> dict[str, list[Event]]:
         index: dict[str, list[Event]] = {}
-        pages = HistoryPages(self.store, self.guard, 0, None, ())
+        pages = HistoryPages(self.view, self.guard, 0, None, ())
         while True:
             page = pages.next_page()
             if not page:
@@ -240,44 +285,74 @@ class TableSource:
 
     def history_size(self) -> int:
         """An upper bound of the number of events."""
-        health = self.store.health()
-        return max(0, health.last_seq - health.oldest_seq + 1)
+        oldest, last = self.view.bounds()
+        return max(0, last - oldest + 1)
 
 
 def delivered_segment(channel: str, pages: Pages) -> RowSegment:
-    segment = RowSegment(channel, DELIVERED, [])
+    segment = RowSegment(channel, DELIVERED, 0)
     segment.pages = pages
     return segment
 
 
 @final
+class SegmentRows:
+    """Walks over the messages of a segment. `entries` is the page that `at` is in."""
+
+    def __init__(self, source: TableSource) -> None:
+        self._source = source
+        self._segment: RowSegment | None = None
+        self.entries: list[MessageRecord] = []
+        self.at: i64 = 0
+
+    def open(self, segment: RowSegment | None) -> None:
+        self._segment = segment
+        self.entries = [] if segment is None else self._source.page(segment, 0)
+        self.at = 0
+
+    def entry(self) -> MessageRecord | None:
+        """The message at `at`; reads the next page behind the end of this one. None at the end of the segment."""
+        while self.at >= len(self.entries):
+            segment = self._segment
+            if segment is None or not self.entries:
+                return None
+            self.entries = self._source.page(segment, self.entries[-1].sequence + 1)
+            self.at = 0
+        return self.entries[self.at]
+
+    def rowid(self) -> int:
+        """The same number for the same message in every plan: SQLite uses it to remove duplicates of an OR."""
+        segment = self._segment
+        return 0 if segment is None else (segment.number << SEQUENCE_BITS) + self.entries[self.at].sequence
+
+
+@final
 class QueryBodies:
-    """The encoded messages of entries, read from disk a page at a time."""
+    """The encoded messages of records, read a page at a time."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._read: dict[StoredMessage, bytes] = {}
+    def __init__(self, view: StoreView) -> None:
+        self._view = view
+        self._asked: set[MessageKey] = set()
+        self._read: dict[MessageKey, bytes] = {}
 
-    def of(self, entries: list[StoredMessage], at: i64) -> bytes | None:
-        """The data of the entry at this index; reads the next ones along with it. None if it was removed meanwhile."""
-        entry = entries[at]
-        data = entry.data
-        if data is None:
-            data = self._read.get(entry)
-        if data is None:
+    def of(self, entries: list[MessageRecord], at: i64) -> bytes | None:
+        """The data of the record at this index; reads the next ones along with it. None if it was removed meanwhile."""
+        key = entries[at].key
+        if key not in self._asked:
             # One page in memory at a time. SQLite reads rows forward, so the next rows are in it.
-            self._read = self._store.read_bodies(page_of(entries, at))
-            data = self._read.get(entry)
-        return data
+            page = page_of(entries, at)
+            self._asked = set(page)
+            self._read = self._view.read_bodies(page)
+        return self._read.get(key)
 
 
-def page_of(entries: list[StoredMessage], at: i64) -> list[StoredMessage]:
-    page: list[StoredMessage] = []
+def page_of(entries: list[MessageRecord], at: i64) -> list[MessageKey]:
+    page: list[MessageKey] = []
     size: i64 = 0
     for entry in entries[at : at + PAGE_BODIES]:
-        size += entry.size
+        size += entry.who.size
         # At least one message, however large it is.
         if page and size > PAGE_BODY_BYTES:
             break
-        page.append(entry)
+        page.append(entry.key)
     return page

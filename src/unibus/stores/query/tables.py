@@ -17,7 +17,8 @@ import apsw
 import msgspec
 
 from unibus.core.lifecycle.events import Event
-from unibus.stores.query.cursors import DeadLetterCursor, EmptyCursor, EventCursor, MessageCursor
+from unibus.stores.query.cursors import EmptyCursor, EventCursor, MessageCursor
+from unibus.stores.query.dead_letter_cursor import DeadLetterCursor
 from unibus.stores.query.plan import EQ, GE, GT, IN, LE, LT, NE, QueryPlan, excludes_delivered
 from unibus.stores.query.table_source import HISTORY_KEPT_MAX, TableSource
 

@@ -7,7 +7,7 @@ milliseconds for some thousand entities. A lookup here takes microseconds, whate
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 from unibus.core.lifecycle.admission import count_new, target_of
 from unibus.core.lifecycle.commands import Send
@@ -31,17 +31,31 @@ class RuleCounts:
         self.correlations = correlations
 
 
+@final
+class KnownEntity:
+    """What every request of a server needs to know of an entity: a copy of the moment of the call.
+
+    A change of settings replaces the object `settings`, so a caller may cache what it derives from it by its identity.
+    """
+
+    def __init__(self, entity: Entity) -> None:
+        self.number: Final[int] = entity.number
+        self.name: Final = entity.name
+        self.kind: Final[int] = entity.kind
+        self.settings: Final = entity.settings
+        self.last_sequence: Final[int] = entity.sequence
+        self.created_ns: Final[int] = entity.created_ns
+        self.updated_ns: Final[int] = entity.updated_ns
+
+
 class Catalog(Protocol):
     """Also finds the namespace, by its reserved name. No other method of a store shows it."""
 
     def entity(self, name: str) -> Pending[EntityInfo | None]:
         """The entity of this name, or None. Case does not matter."""
 
-    def find(self, name: str) -> Entity | None:
-        """The live object, without waiting, for every request of a server. Read only its name, kind and settings.
-
-        A change of settings replaces the whole object, so a caller may cache what it derives from one by its identity.
-        """
+    def find(self, name: str) -> KnownEntity | None:
+        """The entity of this name, without waiting: for every request of a server. Case does not matter."""
 
     def entity_of_lock(self, token: bytes) -> str:
         """The name of the entity whose message has this lock token, without waiting; "" if none has."""
@@ -96,8 +110,9 @@ class EmbeddedCatalog:
             found = self._state.find_any(name)
             return resolved(None if found is None else info_of(found))
 
-    def find(self, name: str) -> Entity | None:
-        return self._state.find_any(name)  # One dict lookup, which is atomic: it needs no lock.
+    def find(self, name: str) -> KnownEntity | None:
+        found = self._state.find_any(name)  # One dict lookup, which is atomic: it needs no lock.
+        return None if found is None else KnownEntity(found)
 
     def entity_of_lock(self, token: bytes) -> str:
         with self._lock:  # The first call builds the index of tokens.

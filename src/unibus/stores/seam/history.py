@@ -1,13 +1,17 @@
-"""The history of a store as readers see it: events after a position, events of one message, replay, cursors."""
+"""The history of a store as readers see it: events after a position, events of one message, replay, cursors.
 
-from collections.abc import Callable, Collection, Iterator
+EventHistory is what every reader has; a StoreView (store_view.py) has it too. History adds what only an open store can
+do: named readers, and a call when there are new events.
+"""
+
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from unibus.core.lifecycle.events import Event
 from unibus.stores.seam.replay_index import ReplayIndex
 
 
-class History(Protocol):
+class EventHistory(Protocol):
     def events_after(self, seq: int, limit: int = 1_000, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
         """Events after `seq`, only of `kinds` if any are given, and the safe_seq: no new event can appear up to it.
 
@@ -17,15 +21,11 @@ class History(Protocol):
     def events_of(self, message_id: str) -> list[Event]:
         """All events of one message, in every entity that it was in."""
 
-    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
-        """The sequences of the messages that an entity stored or routed, each with the seq of its data."""
-
-    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
-        """The same messages, encoded, in the order of their sequences."""
-
     def replay_index(self, entity: str, after_sequence: int, since_ns: int) -> ReplayIndex:
-        """The same as an index, for a caller that reads one page at a time."""
+        """The messages that an entity stored or routed after a sequence, and not before an instant."""
 
+
+class History(EventHistory, Protocol):
     def cursor(self, name: str) -> int:
         """The position of a named reader; 0 for a new one."""
 

@@ -8,11 +8,16 @@ that are new, so all pages together take one scan. Messages that are pruned mean
 
 import threading
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from unibus.core.lifecycle.backfill import EntityHistory
 from unibus.core.lifecycle.state.changes import Change, Passed, Sent
+
+PAGE: Final = 5_000
+PAGE_BYTES: Final = 16_000_000
+"""The messages that a replay keeps in memory at a time."""
 
 READ_MAX: Final = 500
 """Messages of one read; fewer where they are large."""
@@ -83,6 +88,14 @@ class ReplayIndex:
                 if size >= bytes_max:
                     break
         return ReplayPage(messages, places[at - 1][0] if at else 0, is_last and at == len(places))
+
+    def messages(self, after_sequence: int = 0) -> Iterator[tuple[int, bytes]]:
+        """All messages after a sequence, encoded, in the order of their sequences; read page by page."""
+        is_end = False
+        while not is_end:
+            page = self.page(after_sequence, PAGE, PAGE_BYTES)
+            yield from page.messages
+            after_sequence, is_end = page.last, page.is_end or not page.last
 
     def _read(self, places: list[tuple[int, int]]) -> list[tuple[int, bytes | None]]:
         found = dict(self._log.changes_at(sorted({seq for _, seq in places})))

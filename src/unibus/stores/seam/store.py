@@ -24,13 +24,12 @@ The contract of time, which holds for a store in this process and for one behind
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Command, Declare
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.counting import counted
 from unibus.display import described, without_secrets
 from unibus.stores.seam.catalog import Catalog
@@ -38,6 +37,7 @@ from unibus.stores.seam.commit_placement import CommitPlacement
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.history import History
 from unibus.stores.seam.info_of import EntityInfo as EntityInfo
+from unibus.stores.seam.message_record import LIST_PAGE, MessageKey, MessageRecord
 from unibus.stores.seam.moment import StoreCopy
 from unibus.stores.seam.pending import Pending
 
@@ -121,6 +121,7 @@ class StoreHealth:
         return f"{without_secrets(self.url)} at {self.durability}, {state}{limit}, {counted(self.messages, 'message')}"
 
 
+@runtime_checkable  # A bus takes an open store, or the URL of one.
 class Store(Protocol):
     """A call that is invalid is refused, at once or with the answer; then nothing was changed.
 
@@ -193,16 +194,15 @@ class Store(Protocol):
     def position(self, name: str) -> Pending[int]:
         """The position that the command Advance has stored under this name; 0 for a new one."""
 
-    def list_messages(self, entity: str | None = None) -> list[StoredMessage]:
-        """The messages that exist now, of one entity or of all: live objects, which change while the caller reads."""
+    def list_messages(
+        self, entity: str, from_sequence: int = 0, count: int = LIST_PAGE
+    ) -> Pending[list[MessageRecord]]:
+        """As peek, but without the data of the messages, and not counted as a use of the entity."""
 
-    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
-        """The message with this sequence, or None."""
+    def read_bodies(self, keys: Sequence[MessageKey]) -> Pending[dict[MessageKey, bytes]]:
+        """The encoded messages, without those that are removed by then."""
 
-    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        """The encoded messages, without those that were removed meanwhile."""
-
-    def copied(self) -> StoreCopy:
+    def copied(self) -> Pending[StoreCopy]:
         """A consistent copy of everything. The store stops meanwhile; for a store that cannot be read from outside."""
 
     def health(self) -> StoreHealth: ...

@@ -1,24 +1,29 @@
-"""Reading a store without owning it: its messages and its history, also while another process owns it.
+"""Reading a store: its entities, messages and history. One protocol for every reader: queries, exports, top and tail.
 
-An embedded store has one owner. A reader needs no ownership: it must not slow the owner down, nor make a program fail
-that becomes the owner at this moment. So a reader writes nothing and takes no lasting lock. Each call sees the store as
-it is written at that moment: what the owner has decided and not written yet is missing, and what is written may not be
-synced yet.
+    SqliteReader    a SQLite file, beside the process that owns it (stores/sqlite/reader.py; `open_reader` opens it)
+    OpenStoreView   any store that this process has open
+    CopiedView      an open store as it was at one moment (seam/moment.py)
 
-`open_reader` in stores/schemes.py opens a reader of a store that can be read from outside. OpenStoreReader reads any
-other store through the open store itself.
+An embedded store has one owner. A reader of its file needs no ownership: it must not slow the owner down, nor make a
+program fail that becomes the owner at this moment. So it writes nothing and takes no lasting lock. It sees what is
+written: what the owner has decided and not written yet is missing, and what is written may not be synced yet.
+
+A view has few methods; what can be derived from them is a function below, written once. HistoryReader is for another
+purpose: it follows the raw changes of a file, for capture.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from unibus.core.lifecycle.events import Event
 from unibus.core.lifecycle.state.changes import Change
-from unibus.core.lifecycle.state.entity import StoredMessage
-from unibus.stores.seam.history import History
-from unibus.stores.seam.store import EntityInfo, Store
+from unibus.errors import EntityNotFound
+from unibus.stores.seam.history import EventHistory
+from unibus.stores.seam.info_of import EntityInfo
+from unibus.stores.seam.message_record import LIST_PAGE, MessageKey, MessageRecord, pages_of
+from unibus.stores.seam.store import Store
 
 CAME: Final = frozenset({"sent", "published", "copied", "activated"})
 WENT: Final = frozenset({"completed"})
@@ -30,56 +35,29 @@ PAGE_BYTES: Final = 16_000_000
 """How much a reader of the whole history reads in one call."""
 
 
-@dataclass
-class Flow:
-    """Messages that arrived at an entity, and that were completed there, since its reader began to count."""
-
-    came: int = 0
-    went: int = 0
-
-
-class StoreReader(Protocol):
-    @property
-    def counting_since(self) -> int:
-        """The seq after which `flows` counts. When it changes, the counts have started again."""
+class StoreView(EventHistory, Protocol):
+    """For one thread. It may wait for the disk or for the store."""
 
     def moment(self) -> AbstractContextManager[None]:
-        """All that is read inside this block is of one moment. Keep it short: the owner's log grows meanwhile."""
+        """Everything that is read inside this block is of one moment, if another process changes the store.
+
+        Keep it short: the log of the owner grows meanwhile.
+        """
 
     def entities(self) -> list[EntityInfo]:
-        """All entities now. A deadline that has passed counts as applied, also if there is no owner to apply it."""
+        """All entities by name. A deadline that has passed counts as applied, also if there is no owner to apply it."""
 
-    def flows(self) -> dict[str, Flow]:
-        """By the name of the entity, as of the last call of `entities`."""
+    def list_messages(self, entity: str, from_sequence: int = 0, count: int = LIST_PAGE) -> list[MessageRecord]:
+        """As Store.list_messages."""
 
-    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
-        """One message, as of the last call of `entities`."""
-
-    def list_messages(self) -> list[StoredMessage]:
-        """All messages, by entity and then by sequence."""
-
-    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        """The encoded messages, without those that were removed meanwhile. Inside one `moment` none is missing."""
+    def read_bodies(self, keys: Sequence[MessageKey]) -> dict[MessageKey, bytes]:
+        """As Store.read_bodies. Inside one `moment` no message that was listed is missing."""
 
     def session_states(self, entity: str) -> dict[str, bytes]:
-        """By session id, as of the last call of `entities`."""
+        """Session id to state, for every session that has one."""
 
-    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
-        """As History.stored; the next three as in History, too."""
-
-    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]: ...
-
-    def events_after(self, seq: int, limit: int = PAGE, kinds: Collection[str] = ()) -> tuple[list[Event], int]: ...
-
-    def events_of(self, message_id: str) -> list[Event]: ...
-
-    def last_events(self, count: int, wanted: Callable[[Event], bool]) -> list[Event]:
-        """The newest events that `wanted` accepts, the oldest first."""
-
-    def seq_before(self, instant_ns: int) -> int:
-        """A seq up to which all events are older than the instant: where to start reading what happened since."""
-
-    def last_seq(self) -> int: ...
+    def bounds(self) -> tuple[int, int]:
+        """The first and the last seq of history."""
 
     def close(self) -> None: ...
 
@@ -112,17 +90,71 @@ class HistoryReader(Protocol):
     def settle(self) -> None:
         """Sync the store's files, so that a power cut cannot undo what was read so far."""
 
-    def seq_before(self, instant_ns: int) -> int:
-        """As StoreReader.seq_before."""
-
-    def cursors(self) -> dict[str, int]:
-        """The positions of named readers, as the owner sees them."""
-
     def show_cursor(self, name: str, seq: int) -> None:
         """Show the position of this reader to the owner. Written to a file beside the store, because a reader never
         writes into it."""
 
     def close(self) -> None: ...
+
+
+# Derived from a view
+
+
+def find_message(view: StoreView, entity: str, sequence: int) -> MessageRecord | None:
+    """The message with this sequence, or None."""
+    try:
+        found = view.list_messages(entity, sequence, 1)
+    except EntityNotFound:
+        return None
+    return found[0] if found and found[0].sequence == sequence else None
+
+
+def messages_of(view: StoreView, info: EntityInfo) -> Iterator[MessageRecord]:
+    """The messages of an entity, read page by page; without those that arrived after `info` was read."""
+    for page in pages_of(lambda at, count: view.list_messages(info.name, at, count), info.last_sequence):
+        yield from page
+
+
+def all_messages(view: StoreView) -> Iterator[MessageRecord]:
+    """The messages of all entities, entity by entity."""
+    for info in view.entities():
+        yield from messages_of(view, info)
+
+
+@dataclass
+class Flow:
+    """Messages that arrived at an entity, and that were completed there, since the counting began."""
+
+    came: int = 0
+    went: int = 0
+
+
+class FlowCounter:
+    """Counts the events of a view from its creation on. `since` is the seq after which it counts.
+
+    It begins again, with another `since`, if events that it has not counted were pruned, or the store was replaced by a
+    shorter one.
+    """
+
+    def __init__(self, view: StoreView) -> None:
+        self._view = view
+        self._begin(view.bounds()[1])
+
+    def _begin(self, seq: int) -> None:
+        self.flows: dict[str, Flow] = {}
+        self.since = self._seq = seq
+
+    def count(self) -> dict[str, Flow]:
+        """By the name of the entity. Count first and read the entities afterwards: every counted message is in their
+        state, or has left it since."""
+        oldest, last = self._view.bounds()
+        if last < self._seq or oldest > self._seq + 1:
+            self._begin(last)
+        while self._seq < last:
+            events, safe = self._view.events_after(self._seq, PAGE, CAME | WENT)
+            count_flows(self.flows, events)
+            self._seq = events[-1].seq if len(events) >= PAGE else max(self._seq, safe)
+        return self.flows
 
 
 def count_flows(flows: dict[str, Flow], events: list[Event]) -> None:
@@ -135,7 +167,7 @@ def count_flows(flows: dict[str, Flow], events: list[Event]) -> None:
 
 
 def last_events(
-    history: History,
+    history: EventHistory,
     oldest: int,
     last: int,
     count: int,
@@ -160,81 +192,90 @@ def last_events(
     return [event for page in reversed(found) for event in page], end + 1
 
 
-def seq_before(history: History, oldest: int, last: int, instant_ns: int) -> int:
+def seq_before(history: EventHistory, oldest: int, last: int, instant_ns: int) -> int:
     """The last seq from `oldest` - 1 to `last` up to which all events are older than the instant: by binary search,
     because the events of a store are in the order of its clock."""
+
+    def instant_after(seq: int) -> tuple[int, int] | None:
+        events, _ = history.events_after(seq, 1)
+        return (events[0].seq, events[0].ts * 1_000) if events else None
+
+    # An Event has microseconds, so the instant is cut to them: an event of the same microsecond must not count as
+    # older.
+    return _seq_before(instant_after, oldest, last, instant_ns - instant_ns % 1_000)
+
+
+def change_before(reader: HistoryReader, instant_ns: int) -> int:
+    """The same for raw changes."""
+
+    def instant_after(seq: int) -> tuple[int, int] | None:
+        groups = reader.groups_after(seq, 1)
+        return (groups[0][0], groups[0][1][0].at_ns) if groups else None
+
+    return _seq_before(instant_after, *reader.bounds(), instant_ns)
+
+
+def _seq_before(instant_after: Callable[[int], tuple[int, int] | None], oldest: int, last: int, instant_ns: int) -> int:
+    """`instant_after` has the first seq after the given one, and its instant."""
     low, high = max(0, oldest - 1), last  # The result is in low … high.
     while low < high:
         middle = (low + high + 1) // 2
-        events, _ = history.events_after(middle - 1, 1)
-        # An Event has microseconds, so the instant is cut to them: an event of the same microsecond must not count as
-        # older. Where seqs have gaps, the event that was found may lie beyond `middle`.
-        if events and events[0].seq <= high and events[0].ts * 1_000 < instant_ns - instant_ns % 1_000:
-            low = events[0].seq
+        found = instant_after(middle - 1)
+        # Where seqs have gaps, the event that was found may lie beyond `middle`.
+        if found is not None and found[0] <= high and found[1] < instant_ns:
+            low = found[0]
         else:
             high = middle - 1
     return low
 
 
-class OpenStoreReader:
-    """A StoreReader over a store that this process has open: for stores that cannot be read from outside."""
+class OpenStoreView:
+    """A view of a store that this process has open. The caller owns the store, and closes it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._flows: dict[str, Flow] = {}
-        self._seq = store.health().last_seq
-        self.counting_since = self._seq
+        self.events_after = store.history.events_after
+        self.events_of = store.history.events_of
+        self.replay_index = store.history.replay_index
 
     def moment(self) -> AbstractContextManager[None]:
         return nullcontext()  # Only this process changes the store.
 
     def entities(self) -> list[EntityInfo]:
-        while True:
-            # Events first: every message that the flows count was in the state that `entities` reads afterwards, or has
-            # left it since.
-            events, safe = self.events_after(self._seq, PAGE, CAME | WENT)
-            count_flows(self._flows, events)
-            self._seq = events[-1].seq if events else max(self._seq, safe)
-            if not events:
-                return self._store.entities().wait()
+        return self._store.entities().wait()
 
-    def flows(self) -> dict[str, Flow]:
-        return self._flows
+    def list_messages(self, entity: str, from_sequence: int = 0, count: int = LIST_PAGE) -> list[MessageRecord]:
+        return self._store.list_messages(entity, from_sequence, count).wait()
 
-    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
-        return self._store.get_message(entity, sequence)
-
-    def list_messages(self) -> list[StoredMessage]:
-        return sorted(self._store.list_messages(), key=lambda entry: (entry.entity.name, entry.sequence))
-
-    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        return self._store.read_bodies(entries)
+    def read_bodies(self, keys: Sequence[MessageKey]) -> dict[MessageKey, bytes]:
+        return self._store.read_bodies(keys).wait()
 
     def session_states(self, entity: str) -> dict[str, bytes]:
         return self._store.catalog.session_states(entity).wait()
 
-    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
-        return self._store.history.stored(entity, after_sequence, since_ns)
-
-    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
-        return self._store.history.replay(entity, after_sequence, since_ns)
-
-    def events_after(self, seq: int, limit: int = PAGE, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
-        return self._store.history.events_after(seq, limit, kinds)
-
-    def events_of(self, message_id: str) -> list[Event]:
-        return self._store.history.events_of(message_id)
-
-    def last_events(self, count: int, wanted: Callable[[Event], bool]) -> list[Event]:
+    def bounds(self) -> tuple[int, int]:
         health = self._store.health()
-        return last_events(self._store.history, health.oldest_seq, health.last_seq, count, wanted)[0]
-
-    def seq_before(self, instant_ns: int) -> int:
-        health = self._store.health()
-        return seq_before(self._store.history, health.oldest_seq, health.last_seq, instant_ns)
-
-    def last_seq(self) -> int:
-        return self._store.health().last_seq
+        return health.oldest_seq, health.last_seq
 
     def close(self) -> None:
-        """The caller owns the store, and closes it."""
+        """Nothing of its own is open."""
+
+
+class CopiedView(OpenStoreView):
+    """Entities, messages and states of sessions of one moment, for a reader that takes long. History goes on."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._copy = store.copied().wait()
+
+    def entities(self) -> list[EntityInfo]:
+        return self._copy.entities
+
+    def list_messages(self, entity: str, from_sequence: int = 0, count: int = LIST_PAGE) -> list[MessageRecord]:
+        return self._copy.page(entity, from_sequence, count)
+
+    def read_bodies(self, keys: Sequence[MessageKey]) -> dict[MessageKey, bytes]:
+        return {key: self._copy.bodies[key] for key in keys if key in self._copy.bodies}
+
+    def session_states(self, entity: str) -> dict[str, bytes]:
+        return self._copy.session_states.get(entity, {})

@@ -8,7 +8,7 @@ from unibus.errors import StoreFailed
 from unibus.stores.seam.store_view import PAGE_BYTES, PAGE_CHANGES
 from unibus.stores.sql.rows import changes_of
 from unibus.stores.sqlite.look import ReadOnlyFile
-from unibus.stores.sqlite.outside_cursors import show_cursor, shown_cursors
+from unibus.stores.sqlite.outside_cursors import show_cursor
 from unibus.stores.sqlite.reader import EntityNames
 
 
@@ -78,14 +78,5 @@ class SqliteHistory:
                 f"{self._path}-wal could not be synced: {error.strerror or error}", "repair the disk, and start again"
             ) from error
 
-    def cursors(self) -> dict[str, int]:
-        with self._file.look():
-            known = dict(self._file.connection.execute("SELECT name, seq FROM cursors"))
-        return known | shown_cursors(self._path)
-
     def show_cursor(self, name: str, seq: int) -> None:
         show_cursor(self._path, name, seq)
-
-    def seq_before(self, instant_ns: int) -> int:
-        with self._file.look():
-            return self._file.seq_before(instant_ns)

@@ -21,13 +21,12 @@ import msgspec
 
 from unibus.core.lifecycle.claiming import run_due
 from unibus.core.lifecycle.state.apply import replay
-from unibus.core.lifecycle.state.changes import Activated, Change, Completed, Copied, Passed, Sent
+from unibus.core.lifecycle.state.changes import Change
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreUnavailable, StoreVersion
 from unibus.stores.files.owner import check_not_inherited
 from unibus.stores.seam.forked import OPENING, hold_at_fork, keep_for_ever, on_fork, opened_by
 from unibus.stores.seam.recovery import load
-from unibus.stores.seam.store_view import Flow
 from unibus.stores.sql.bodies import SqlBodies
 from unibus.stores.sql.load import ReadOnlyLog, changes_at, groups_after
 from unibus.stores.sql.tables import SqlTables, damaged
@@ -164,11 +163,6 @@ class ReadOnlyFile:
     def oldest(self) -> int:
         return cast(int, self.connection.execute("SELECT min(seq) FROM log").get or 0)
 
-    def seq_before(self, instant_ns: int) -> int:
-        """A seq up to which all changes are older than the instant."""
-        sql = "SELECT seq - 1 FROM log WHERE at_ns < ? ORDER BY seq DESC LIMIT 1"
-        return cast(int, self.connection.execute(sql, (instant_ns,)).get or 0)
-
     def covered(self) -> int:
         """The seq of the last snapshot: the end of a log that was pruned completely."""
         return cast(int, self.meta("snapshot") or 0)
@@ -224,8 +218,6 @@ class FollowedState:
 
     def __init__(self, file: ReadOnlyFile, now_ns: Callable[[], int]) -> None:
         self.state = StoreState(0)  # No data in memory.
-        self.flows: dict[int, Flow] = {}
-        self.counting_since = 0
         self._file = file
         self._now_ns = now_ns
         self._seq = -1  # The last change that was replayed.
@@ -267,7 +259,6 @@ class FollowedState:
         self.state.fetch = SqlBodies(self._file.tables()).of  # A rule may read a message that is due.
         load(ReadOnlyLog(self._file.tables()), self.state)
         self._seq, self._ahead, self._oldest = self.state.seq, False, self._file.oldest()
-        self.flows, self.counting_since = {}, self.state.seq
 
     def _replay(self, last: int) -> bool:
         """Replay the log since the last look. False if a part of it was pruned meanwhile."""
@@ -279,7 +270,6 @@ class FollowedState:
                 return False
             for change in changes:
                 replay(self.state, change)
-                self._count(change)
             self.state.end_group()
             self._seq = self.state.seq
         self.state.replaying = False
@@ -293,18 +283,3 @@ class FollowedState:
         self.state.take()
         self._ahead = self._ahead or self.state.seq != before
         return more
-
-    def _count(self, change: Change) -> None:
-        came = went = 0
-        if isinstance(change, Sent):
-            came = 0 if change.visible_ns else 1
-        elif isinstance(change, Completed):
-            went = 1
-        elif isinstance(change, (Passed, Copied)):
-            came = 1
-        elif isinstance(change, Activated):
-            came = 0 if change.new_sequence == change.sequence else 1
-        if came or went:
-            flow = self.flows.setdefault(change.entity, Flow())
-            flow.came += came
-            flow.went += went

@@ -1,25 +1,26 @@
-"""StoreReader of a SQLite file: read beside its owner, or without one. `open_reader` of stores/schemes.py opens it."""
+"""StoreView of a SQLite file: read beside its owner, or without one. `open_reader` of stores/schemes.py opens it."""
 
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, cast
+from typing import cast
 
 from unibus.core.lifecycle.admission import target_of
-from unibus.core.lifecycle.backfill import EntityHistory
 from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
+from unibus.core.lifecycle.sending import page_of
 from unibus.core.lifecycle.state.changes import Change, Declared, Passed, Sent
 from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.seam.info_of import info_of
+from unibus.stores.seam.message_record import LIST_PAGE, MessageKey, MessageRecord, freeze
+from unibus.stores.seam.replay_index import ReplayIndex
 from unibus.stores.seam.store import EntityInfo
-from unibus.stores.seam.store_view import PAGE, Flow
+from unibus.stores.seam.store_view import PAGE, PAGE_BYTES, PAGE_CHANGES
 from unibus.stores.sql.rows import SEQUENCE_BITS, changes_of
 from unibus.stores.sql.tables import damaged
 from unibus.stores.sql.trace_index import bucket_of, crc_of, find
 from unibus.stores.sqlite.look import FollowedState, ReadOnlyFile
-
-_BACK: Final = "SELECT seq, last, crc, records FROM log ORDER BY seq DESC"
 
 
 class SqliteReader:
@@ -44,43 +45,31 @@ class SqliteReader:
 
     # Entities and messages
 
-    @property
-    def counting_since(self) -> int:
-        return self._state.counting_since
-
     def entities(self) -> list[EntityInfo]:
         with self._file.look():
             state = self._state.catch_up()
         return sorted([info_of(entity) for entity in state.visible()], key=lambda info: info.name)
 
-    def flows(self) -> dict[str, Flow]:
-        return {self._state.state.known[number]: flow for number, flow in self._state.flows.items()}
-
-    def get_message(self, entity: str, sequence: int) -> StoredMessage | None:
-        found = self._state.state.find(entity)
-        return None if found is None else found.entries.get(sequence)
-
-    def list_messages(self) -> list[StoredMessage]:
+    def list_messages(self, entity: str, from_sequence: int = 0, count: int = LIST_PAGE) -> list[MessageRecord]:
         with self._file.look():
-            # Inside the look: the place of each message's data is valid for this moment. If the caller reads the data
-            # later and outside of `moment`, some messages may be missing.
-            entities = sorted(self._state.with_homes().entities.values(), key=lambda each: each.name)
-        return [entry for entity in entities for _, entry in sorted(entity.entries.items())]
+            return [freeze(entry) for entry in page_of(self._state.catch_up(), entity, None, from_sequence, count)]
 
     def session_states(self, entity: str) -> dict[str, bytes]:
-        found = self._state.state.find(entity)
-        sessions = {} if found is None else found.sessions
-        return {session.id: session.state for session in sessions.values() if session.state is not None}
-
-    def read_bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        found: dict[StoredMessage, bytes] = {}
         with self._file.look():
-            homes = sorted({entry.home_sequence for entry in entries if not entry.home_entity})
+            found = target_of(self._state.catch_up(), entity)
+        return {session.id: session.state for session in found.sessions.values() if session.state is not None}
+
+    def read_bodies(self, keys: Sequence[MessageKey]) -> dict[MessageKey, bytes]:
+        found: dict[MessageKey, bytes] = {}
+        with self._file.look():
+            # Inside the look: the place of each message's data is valid for this moment.
+            entries = _entries(self._state.with_homes(), keys)
+            homes = sorted({entry.home_sequence for entry in entries.values() if not entry.home_entity})
             logged = dict(self._file.changes_at(homes))
-            for entry in entries:
+            for key, entry in entries.items():
                 data = self._data(entry, None if entry.home_entity else logged.get(entry.home_sequence))
                 if data is not None:
-                    found[entry] = data
+                    found[key] = data
         return found
 
     def _data(self, entry: StoredMessage, change: Change | None) -> bytes | None:
@@ -100,13 +89,9 @@ class SqliteReader:
 
     # History
 
-    def last_seq(self) -> int:
+    def bounds(self) -> tuple[int, int]:
         with self._file.look():
-            return self._file.last()
-
-    def seq_before(self, instant_ns: int) -> int:
-        with self._file.look():
-            return self._file.seq_before(instant_ns)
+            return self._file.oldest(), self._file.last()
 
     def events_after(self, seq: int, limit: int = PAGE, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
         rows: list[Event] = []
@@ -118,18 +103,6 @@ class SqliteReader:
                         if len(rows) >= limit:
                             return rows, self._file.last()
             return rows, self._file.last()
-
-    def last_events(self, count: int, wanted: Callable[[Event], bool]) -> list[Event]:
-        found: list[Event] = []
-        with self._file.look():
-            for row in self._file.connection.execute(_BACK):
-                for number, change in reversed([*enumerate(changes_of(self._path, *row), row[0])]):
-                    if len(found) >= count:
-                        return found[::-1]
-                    event = self._names.event(number, change)
-                    if wanted(event):
-                        found.append(event)
-        return found[::-1]
 
     def events_of(self, message_id: str) -> list[Event]:
         crc = crc_of(message_id)
@@ -148,24 +121,41 @@ class SqliteReader:
                         changes.append((seq, change))
             return [self._names.event(seq, change) for seq, change in changes]
 
-    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
+    def replay_index(self, entity: str, after_sequence: int, since_ns: int) -> ReplayIndex:
         with self._file.look():
-            history = EntityHistory(target_of(self._state.catch_up(), entity).number, after_sequence, since_ns)
-            for first, changes in self._file.groups_after(0):
-                for seq, change in enumerate(changes, first):
-                    history.add_change(seq, change)
-        return history.found
+            number = target_of(self._state.catch_up(), entity).number
+        return ReplayIndex(LookedAtLog(self._file), number, after_sequence, since_ns)
 
-    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
-        places = sorted(self.stored(entity, after_sequence, since_ns).items())
-        for start in range(0, len(places), PAGE):
-            page = places[start : start + PAGE]
-            with self._file.look():
-                found = dict(self._file.changes_at(sorted({seq for _, seq in page})))
-            for sequence, seq in page:
-                change = found.get(seq)  # None: pruned meanwhile.
-                if isinstance(change, (Sent, Passed)):
-                    yield sequence, change.data
+
+def _entries(state: StoreState, keys: Sequence[MessageKey]) -> dict[MessageKey, StoredMessage]:
+    found: dict[MessageKey, StoredMessage] = {}
+    for key in keys:
+        entity = state.find(key[0])
+        entry = None if entity is None else entity.entries.get(key[1])
+        if entry is not None:
+            found[key] = entry
+    return found
+
+
+class LookedAtLog:
+    """The log for a ReplayIndex. Each read is one look, unless the caller is inside `moment`."""
+
+    def __init__(self, file: ReadOnlyFile) -> None:
+        self._file = file
+
+    def some_after(self, seq: int) -> list[tuple[int, Change]]:
+        with self._file.look():
+            rows = self._file.rows_after(seq, PAGE_CHANGES, PAGE_BYTES)
+        changes = [each for row in rows for each in enumerate(changes_of(self._file.path, *row), row[0])]
+        return [(number, change) for number, change in changes if number > seq]
+
+    def changes_at(self, seqs: list[int]) -> list[tuple[int, Change]]:
+        with self._file.look():
+            return list(self._file.changes_at(seqs))
+
+    def oldest_seq(self) -> int:
+        with self._file.look():
+            return self._file.oldest()
 
 
 class EntityNames:

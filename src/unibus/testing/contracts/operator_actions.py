@@ -2,6 +2,7 @@
 
 import pytest
 
+from unibus.core.codec.codec import decode
 from unibus.core.flow.deadletter import REASON_HEADER, SOURCE_HEADER, sub_queue
 from unibus.core.lifecycle.commands import (
     DEAD_LETTER,
@@ -16,7 +17,8 @@ from unibus.core.lifecycle.commands import (
     SendResult,
 )
 from unibus.core.lifecycle.state.changes import HeaderOverrides, MessageRef
-from unibus.core.lifecycle.state.states import GONE
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.core.lifecycle.state.states import ACTIVE, LOCKED
 from unibus.errors import (
     BusError,
     EntityNotFound,
@@ -26,7 +28,8 @@ from unibus.errors import (
     SessionRequired,
     UsageError,
 )
-from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers, sending
+from unibus.stores.seam.message_record import MessageRecord
+from unibus.testing.contracts.rig import ANSWER_S, SECOND, Contract, Rig, bodies, headers, sending
 
 
 def dead_lettered(rig: Rig, queue: str, body: object, **fields: object) -> int:
@@ -298,25 +301,50 @@ class SeeingContract(Contract):
         rig.queue("other")
         rig.fill("q", ["a", "b"])
         rig.send("other", "c")
-        assert [entry.sequence for entry in rig.store.list_messages("q")] == [1, 2]
-        assert sorted((entry.entity.name, entry.sequence) for entry in rig.store.list_messages()) == [
-            ("other", 1),
-            ("q", 1),
-            ("q", 2),
-        ]
-        assert rig.store.list_messages(sub_queue("q")) == []
+        assert [record.key for record in self.listed(rig, "q")] == [("q", 1), ("q", 2)]
+        assert [record.key for record in rig.messages()] == [("other", 1), ("q", 1), ("q", 2)]
+        assert self.listed(rig, sub_queue("q")) == []
         with pytest.raises(EntityNotFound):
-            rig.store.list_messages("nowhere")
+            self.listed(rig, "nowhere")
+
+    def listed(self, rig: Rig, entity: str, from_sequence: int = 0, count: int = 100) -> list[MessageRecord]:
+        return rig.store.list_messages(entity, from_sequence, count).wait(ANSWER_S)
+
+    def test_messages_are_listed_in_pages(self, rig: Rig) -> None:
+        rig.queue("q")
+        rig.fill("q", range(7))
+        rig.complete(rig.claim("q", 4)[2])
+        assert [record.sequence for record in self.listed(rig, "q", 0, 3)] == [1, 2, 4]
+        assert [record.sequence for record in self.listed(rig, "q", 3, 3)] == [4, 5, 6]
+        assert [record.sequence for record in self.listed(rig, "q", 7, 3)] == [7]
+        assert self.listed(rig, "q", 8, 3) == []
+
+    def test_a_record_is_a_frozen_copy(self, rig: Rig) -> None:
+        rig.queue("q")
+        rig.send("q", "a", message_id="m")
+        [before] = self.listed(rig, "q")
+        claimed = rig.one("q")
+        [locked] = self.listed(rig, "q")
+        rig.abandon(claimed, overlay={"why": "busy"})
+        [returned] = self.listed(rig, "q")
+        rig.drain("q")
+        assert [record.state for record in (before, locked, returned)] == [ACTIVE, LOCKED, ACTIVE]
+        assert [record.delivery_count for record in (before, locked, returned)] == [0, 1, 1]
+        assert (before.locked_until_ns, locked.locked_until_ns) == (0, claimed.until_ns)
+        assert (before.overlay, returned.overlay) == (None, {"why": "busy"})
+        assert (before.who.message_id, before.kind, before.priority) == ("m", QUEUE, 50)
+        with pytest.raises(AttributeError):
+            before.state = LOCKED  # type: ignore[misc]
 
     def test_data_of_those_that_are_still_there(self, rig: Rig) -> None:
         rig.queue("q")
         rig.fill("q", ["a", "b"])
-        entries = rig.store.list_messages("q")
+        before = self.listed(rig, "q")
         rig.complete(rig.one("q"))
-        found = rig.store.read_bodies(rig.store.list_messages("q"))
-        assert [entry.sequence for entry in found] == [2]
-        if entries[0].state == GONE:  # The same object, unless the store was opened again in between.
-            assert entries[0] not in rig.store.read_bodies(entries)
+        keys = [*[record.key for record in before], ("q", 3), ("nowhere", 1)]
+        found = rig.store.read_bodies(keys).wait(ANSWER_S)
+        assert {key: decode(data).body for key, data in found.items()} == {("q", 2): "b"}
+        assert rig.store.read_bodies([]).wait(ANSWER_S) == {}
 
     def test_events_of_one_message_in_all_its_places(self, rig: Rig) -> None:
         rig.topic("t")
@@ -343,7 +371,8 @@ class SeeingContract(Contract):
 
     def replayed(self, rig: Rig, entity: str, after: int = 0, since_ns: int = 0) -> list[tuple[int, int]]:
         """The sequence and the size of each replayed message."""
-        return [(sequence, len(data)) for sequence, data in rig.store.history.replay(entity, after, since_ns)]
+        index = rig.store.history.replay_index(entity, after, since_ns)
+        return [(sequence, len(data)) for sequence, data in index.messages()]
 
     def test_replay_gives_what_was_there_before(self, rig: Rig) -> None:
         rig.topic("t")

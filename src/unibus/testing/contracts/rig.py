@@ -32,7 +32,9 @@ from unibus.core.lifecycle.envelope import message_of
 from unibus.core.lifecycle.events import Event
 from unibus.core.lifecycle.state.changes import MessageRef
 from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
+from unibus.stores.seam.message_record import MessageRecord
 from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store
+from unibus.stores.seam.store_view import OpenStoreView, all_messages
 from unibus.testing.clock.virtual_clock import VirtualClock
 
 SECOND: Final = 1_000_000_000
@@ -116,6 +118,10 @@ class Rig(RigEntities):
 
     def peek(self, entity: str, from_sequence: int = 0, count: int = 1_000) -> list[Claimed]:
         return self.store.peek(entity, from_sequence, count).wait(ANSWER_S)
+
+    def messages(self) -> list[MessageRecord]:
+        """The records of all messages, by entity and sequence."""
+        return list(all_messages(OpenStoreView(self.store)))
 
     def dead(self, entity: str) -> list[Message]:
         return [message_of(message) for message in self.peek(sub_queue(entity))]

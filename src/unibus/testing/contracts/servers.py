@@ -146,7 +146,7 @@ class PeekContract(Contract):
         rig.send("q")
         claimed = rig.one("q")
         [seen] = rig.peek("q")
-        assert (seen.token, seen.until_ns, bool(claimed.token)) == (b"", 0, True)
+        assert (seen.token, seen.until_ns, bool(claimed.token)) == (b"", claimed.until_ns, True)
 
     def test_a_peek_keeps_up_while_messages_come_and_go(self, rig: Rig) -> None:
         rig.queue("q", requires_session=True)
@@ -256,6 +256,7 @@ class CatalogContract(Contract):
         changed = rig.store.catalog.find("q")
         assert changed is not None
         assert changed.settings.count_max == 6
+        assert found.settings.count_max == 5  # A copy of the moment of the call.
         rig.drop("Q")
         assert rig.store.catalog.find("q") is None
 
@@ -321,7 +322,7 @@ class NamespaceContract(Contract):
             assert found is not None
             assert found.settings.given == {"authorization_rules": text}
         assert rig.store.entities().wait(ANSWER_S) == listed
-        assert rig.store.list_messages() == []
+        assert rig.messages() == []
         info = rig.store.catalog.entity(NAMESPACE_NAME).wait(ANSWER_S)
         assert info is not None
         assert info.kind == "namespace"

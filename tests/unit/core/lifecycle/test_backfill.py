@@ -21,7 +21,8 @@ def test_a_message_is_copied_until_the_instant_of_its_expiry(age_ns: int, copies
     change = Passed(SENT_NS, 1, 1, MessageRef("m", len(data)), 50, None, 0, data)
     state = StoreState(1_000_000)
     run(state, [Declare("t", TOPIC, {})], SENT_NS)
-    backfill = Backfill(state.entities[1], 0, 0)
+    backfill = Backfill(1, 0, 0)
+    backfill.hold(state.entities[1])
     backfill.add_change(1, Declared(SENT_NS, 1, 0, "t", TOPIC, {}))
     backfill.add_change(2, change)
     now_ns = SENT_NS + age_ns

@@ -121,7 +121,7 @@ async def test_other_settings_change_neither_the_rules_nor_the_router() -> None:
     async with MessageBus() as bus:
         broker = await filled(bus)
         state = bus._runtime.queues().store.catalog._state  # type: ignore[attr-defined]
-        topic = broker.find("t")
+        topic = state.find("t")
         router, before = state.router(topic), await rules_now(broker)
         await broker.update(PATH, {"user_metadata": "x", "status": "disabled"})
         assert (state.router(topic) is router, await rules_now(broker) is before) == (True, True)
@@ -139,7 +139,7 @@ async def test_recovery_compiles_no_rule(tmp_path: Path) -> None:
             await broker.create_rule(PATH, numbered(each))
     async with MessageBus(url) as bus:
         broker = Broker(bus)
-        assert broker.find(PATH)._rules is None  # Read when they are needed.
+        assert bus._runtime.queues().store._state.find(PATH)._rules is None  # Read when they are needed.
         assert len((await rules_now(broker)).rules) == MANY + 5
 
 

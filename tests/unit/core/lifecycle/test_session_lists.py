@@ -105,7 +105,7 @@ async def test_a_peek_orders_the_messages_of_its_session_only() -> None:
         broker = await filled(bus, 50)
         found = await broker.peek("q", 0, 9, "s007")
         assert [broker.decode(each).body for each in found] == [b"x", b"y"]
-        entity = broker.find("q")
+        entity = bus._runtime.queues().store.catalog._state.find("q")  # type: ignore[attr-defined]
         assert (orders(entity), entity.order) == (["s007"], None)
         await broker.send("q", broker.message("q", b"z", {"session_id": "s007"}))
         assert [broker.decode(each).body for each in await broker.peek("q", found[1].sequence, 9, "s007")] == [
@@ -132,7 +132,8 @@ async def test_a_deleted_entity_leaves_nothing_behind() -> None:
         [first, _] = await broker.receive("q", 2, session=lock)
         await broker.renew(first.token)  # By the index of tokens.
         await broker.sessions("q")
-        entity, state = broker.find("q"), bus._runtime.queues().store.catalog._state  # type: ignore[attr-defined]
+        state = bus._runtime.queues().store.catalog._state  # type: ignore[attr-defined]
+        entity = state.find("q")
         assert len(state.tokens) == 2
         await broker.delete("q")
         assert (len(state.tokens), state.held_bytes, entity.entries, entity.session_lists) == (0, 0, {}, None)

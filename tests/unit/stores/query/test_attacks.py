@@ -16,6 +16,7 @@ from unibus.errors import BusError
 from unibus.stores.query.guard import GROWTH_BYTES_MAX
 from unibus.stores.query.result import QueryResult
 from unibus.stores.query.run_query import Query
+from unibus.stores.seam.store_view import OpenStoreView
 
 LOOKS_MAX = 5_000
 ROWS_MAX = 1_000
@@ -62,7 +63,7 @@ def test_an_attack_ends_and_changes_nothing(
     before, clock = everything_in(held), Looks()
     base = apsw.memory_used()
     apsw.memory_high_water(True)
-    query = Query(held._runtime.queues().store, attack.sql, (), LOOKS_MAX, ROWS_MAX, MEMORY_MB, clock)
+    query = Query(OpenStoreView(held._runtime.queues().store), attack.sql, (), LOOKS_MAX, ROWS_MAX, MEMORY_MB, clock)
     result = run(query, attack.ends)
     if attack.rows is not None:
         assert result is not None
@@ -87,7 +88,7 @@ def run(query: Query, ends: type[BusError] | None) -> QueryResult | None:
 def test_the_bus_works_after_all_of_them(held: SyncMessageBus) -> None:
     for attack in ATTACKS:
         try:
-            Query(held._runtime.queues().store, attack.sql, (), 500, 10, MEMORY_MB, Looks()).run()
+            Query(OpenStoreView(held._runtime.queues().store), attack.sql, (), 500, 10, MEMORY_MB, Looks()).run()
         except BusError:
             pass
     assert held.query_messages("SELECT count(*) FROM messages WHERE status = 'pending'").scalar() == 18

@@ -13,6 +13,7 @@ from unibus.stores.query import growth
 from unibus.stores.query.growth import growth_of
 from unibus.stores.query.guard import CANCELLED, GROWTH_BYTES_MAX, MEMORY, SIZE, TIME, UNSEEN_BYTES, Guard
 from unibus.stores.query.run_query import Query
+from unibus.stores.seam.store_view import OpenStoreView
 
 
 class World:
@@ -115,7 +116,9 @@ def test_a_growth_that_was_not_ours_is_forgiven_twice(
     """Others allocate in the same library: at every third look there is more than before."""
     looks = itertools.count()
     monkeypatch.setattr(apsw, "memory_used", lambda: min(next(looks) // 3, doubts) * 70_000_000)
-    query = Query(sync_bus._runtime.queues().store, "SELECT y FROM (SELECT id AS y FROM messages)", (), 10, 10, 256)
+    query = Query(
+        OpenStoreView(sync_bus._runtime.queues().store), "SELECT y FROM (SELECT id AS y FROM messages)", (), 10, 10, 256
+    )
     if doubts == 2:
         assert len(query.run()) == 0
     else:

@@ -21,6 +21,7 @@ from unibus.errors import DecodeError, RateLimited, UsageError
 from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
 from unibus.stores.query import query
 from unibus.stores.query.result import QueryResult, Value
+from unibus.stores.seam.store_view import OpenStoreView
 
 if TYPE_CHECKING:
     from unibus.bus.api.broker import Broker
@@ -78,9 +79,8 @@ class Queries:
 
     async def run(self, request: QueryRequest) -> QueryResult:
         """Raises QueryInvalid or QueryStopped as in process. A cancellation ends the query."""
-        asked = query(
-            self._broker.store, request.sql, _parameters(request), request.time_limit_s, request.rows, request.memory_mb
-        )
+        view = OpenStoreView(self._broker.store)
+        asked = query(view, request.sql, _parameters(request), request.time_limit_s, request.rows, request.memory_mb)
         await self._acquire_slot()
         try:
             running = begin_in_thread("unibus-query", asked.run)

@@ -4,6 +4,7 @@ A step of the tree is a text for an event; it refers to the event by its `seq`, 
 """
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ from unibus.bus.history.trace import MessageTrace, TracedCopy, TraceStep, trace_
 from unibus.core.lifecycle.events import Event
 from unibus.errors import DecodeError, MessageNotFound, MessageTooLarge
 from unibus.stores.seam.store import Store
+from unibus.stores.seam.store_view import OpenStoreView, find_message
 
 EVENTS_MAX: Final = 20_000
 """An id with more events does not identify one message; a query over `events` shows them page by page."""
@@ -51,8 +53,9 @@ def trace(store: Store, message_id: str) -> TraceRecord:
     if len(events) > EVENTS_MAX:
         what = f"history has {len(events)} events of {message_id!r:.80}, more than {EVENTS_MAX}"
         raise MessageTooLarge(what, "query `events` by message_id, page by page")
-    entities = store.entities().wait()
-    found = trace_of(message_id, events, store.get_message, lambda: entities)
+    view = OpenStoreView(store)
+    entities = view.entities()
+    found = trace_of(message_id, events, partial(find_message, view), lambda: entities)
     if not found:
         raise not_traced(message_id)
     return TraceRecord(found.message_id, found.status, found.events, [_record(root) for root in found.roots])

@@ -23,8 +23,8 @@ from unibus.bus.queues.operations import Queues
 from unibus.core.codec.codec import decode_json, encode_json
 from unibus.core.envelope.message import Message
 from unibus.core.flow.deadletter import REASON_HEADER
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import UsageError
+from unibus.stores.seam.message_record import MessageRecord
 
 PAGE_MAX: Final = 1_000
 GROUPS_MAX: Final = 10_000
@@ -144,8 +144,8 @@ def key_of(text: str) -> DeadLetterKey:
     return DeadLetterKey(int(found[1]), found[3], int(found[2]))
 
 
-def _key(entry: StoredMessage) -> DeadLetterKey:
-    return DeadLetterKey(dead_lettered_ns(entry), entry.entity.name, int(entry.sequence))
+def _key(entry: MessageRecord) -> DeadLetterKey:
+    return DeadLetterKey(dead_lettered_ns(entry), entry.entity, entry.sequence)
 
 
 class _First:
@@ -155,9 +155,9 @@ class _First:
         self._count = count
         self._after = after
         self._last: DeadLetterKey | None = None  # The largest key of `count` known messages: later keys are not needed.
-        self._known: list[tuple[DeadLetterKey, StoredMessage]] = []
+        self._known: list[tuple[DeadLetterKey, MessageRecord]] = []
 
-    def narrow(self, entries: list[StoredMessage]) -> list[StoredMessage]:
+    def narrow(self, entries: list[MessageRecord]) -> list[MessageRecord]:
         """Drop messages outside of the page by their time alone: cheaper than the filter, and mostly sufficient."""
         # By time alone, and inclusive: `add` compares whole keys, also of messages of the same instant.
         from_ns = 0 if self._after is None else self._after.died_ns
@@ -166,7 +166,7 @@ class _First:
         until_ns = self._last.died_ns
         return [entry for entry in entries if from_ns <= dead_lettered_ns(entry) <= until_ns]
 
-    def add(self, entries: Iterable[StoredMessage]) -> None:
+    def add(self, entries: Iterable[MessageRecord]) -> None:
         after, last = self._after, self._last
         for entry in entries:
             key = _key(entry)
@@ -178,7 +178,7 @@ class _First:
             self._known = self.in_order()
             self._last = self._known[-1][0]
 
-    def in_order(self) -> list[tuple[DeadLetterKey, StoredMessage]]:
+    def in_order(self) -> list[tuple[DeadLetterKey, MessageRecord]]:
         return sorted(self._known, key=lambda each: each[0])[: self._count]
 
 
@@ -195,27 +195,27 @@ def page(
     known = first.in_order()
     shown = _fitting(known[:top], bodies, bytes_max)
     # After the page is chosen: the bodies of all other messages are never read.
-    data = queues.store.read_bodies([entry for _, entry in shown]) if bodies else {}
-    items = [_record(key, entry, data.get(entry)) for key, entry in shown if not bodies or entry in data]
+    data = (yield queues.store.read_bodies([entry.key for _, entry in shown])) if bodies else {}
+    items = [_record(key, entry, data.get(entry.key)) for key, entry in shown if not bodies or entry.key in data]
     # The key of the last scanned message, even if it was settled meanwhile: the next page begins after it either way.
     return DeadLetterPage(items, shown[-1][0].text() if len(known) > len(shown) else None)
 
 
 def _fitting(
-    known: list[tuple[DeadLetterKey, StoredMessage]], bodies: bool, bytes_max: int
-) -> list[tuple[DeadLetterKey, StoredMessage]]:
+    known: list[tuple[DeadLetterKey, MessageRecord]], bodies: bool, bytes_max: int
+) -> list[tuple[DeadLetterKey, MessageRecord]]:
     size = 0
     for at, (_, entry) in enumerate(known):
         texts = sum([len(value) for value in record_of(entry).values() if isinstance(value, str)])
         # Twice the size: bytes become base64 in JSON, and text may need escapes.
-        size += RECORD_BYTES + 2 * texts + (2 * int(entry.who.size) if bodies else 0)
+        size += RECORD_BYTES + 2 * texts + (2 * entry.who.size if bodies else 0)
         # At least one, whatever its size: a page without messages could not say where the next one begins.
         if size > bytes_max and at:
             return known[:at]
     return known
 
 
-def _record(key: DeadLetterKey, entry: StoredMessage, data: bytes | None) -> DeadLetterRecord:
+def _record(key: DeadLetterKey, entry: MessageRecord, data: bytes | None) -> DeadLetterRecord:
     seen = dead_message(entry, data or b"")
     return DeadLetterRecord(
         key=key.text(),
@@ -243,9 +243,9 @@ def groups(queues: Queues, chosen: DeadLetterFilter, bytes_max: int) -> Steps[De
     """The number of messages by entity and reason, in the order of `unibus dlq ls --summary`."""
     counted: dict[tuple[str, str], list[int]] = {}
 
-    def count(entries: list[StoredMessage]) -> None:
+    def count(entries: list[MessageRecord]) -> None:
         for entry in entries:
-            known = counted.setdefault((entry.entity.name, text_in(record_of(entry), REASON_HEADER)), [0, 0])
+            known = counted.setdefault((entry.entity, text_in(record_of(entry), REASON_HEADER)), [0, 0])
             failed_ns = dead_lettered_ns(entry)
             # The scan is in no order of time, so each message may be the oldest.
             known[1] = min(known[1], failed_ns) if known[0] else failed_ns

@@ -21,8 +21,8 @@ from unibus.bus.dead_letters.steps import Steps, walk
 from unibus.bus.dead_letters.sweep import Decide, Sweep
 from unibus.bus.management.jobs.job_records import ERROR_CHARS_MAX, ERRORS_MAX, Job, JobCounts, JobError, JobRequest
 from unibus.bus.queues.operations import Queues
-from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import EntityNotFound, UsageError
+from unibus.stores.seam.message_record import MessageRecord
 
 T = TypeVar("T")
 
@@ -49,9 +49,9 @@ def measure(queues: Queues, request: JobRequest, now_ns: int) -> Steps[Measured]
     _decide(queues, request, found.entities, now_ns)
     limits: dict[str, int] = {}
     for entry in found.entries:
-        name = entry.entity.name
+        name = entry.entity
         # The highest selected sequence of each entity: later messages have higher ones.
-        limits[name] = max(limits.get(name, 0), int(entry.sequence))
+        limits[name] = max(limits.get(name, 0), entry.sequence)
     return Measured(len(found.entries), limits)
 
 
@@ -81,7 +81,7 @@ class _ByRules:
         self._judge = judge
         self.counts = [0] * (len(judge.rules) + 1)
 
-    def __call__(self, entry: StoredMessage) -> tuple[RecoveryAction, str]:
+    def __call__(self, entry: MessageRecord) -> tuple[RecoveryAction, str]:
         number = self._judge.rule_for(entry)
         self.counts[number] += 1
         if number == len(self._judge.rules):
@@ -94,7 +94,7 @@ class JobWork:
     """The remaining messages of a job, and its progress. Its methods are called by one thread at a time."""
 
     def __init__(
-        self, sweep: Sweep, entries: list[StoredMessage], decide: "Decide | _ByRules", before: JobCounts
+        self, sweep: Sweep, entries: list[MessageRecord], decide: "Decide | _ByRules", before: JobCounts
     ) -> None:
         self._sweep = sweep
         self._entries = entries
@@ -111,7 +111,7 @@ class JobWork:
 
     def place(self) -> str:
         """The entity of the next message."""
-        return self._entries[self._at].entity.name
+        return self._entries[self._at].entity
 
     def step(self, size: int) -> None:
         """Process one batch; it blocks. If it raises, nothing was changed, unless the store failed."""
@@ -152,22 +152,22 @@ def prepare(queues: Queues, job: Job) -> Steps[JobWork]:
     # found any more. That makes a resume safe after kill -9.
     found = yield from _found(queues, request, record.created_ns)
     decide = _decide(queues, request, found.entities, record.created_ns)
-    entries = [entry for entry in found.entries if _is_within_limits(entry, job)]
+    entries = [entry for entry in found.entries if _is_within_limits(entry, found.entities, job)]
     found.entries = []  # The work keeps its own list; this one would hold settled messages in memory.
     kind = PurgeSweep if request.kind == "purge" else Sweep
     sweep = kind(queues, found, request.max_recoveries, request.bulk())
     return JobWork(sweep, entries, decide, _carried_over(record.counts, record.total, len(entries)))
 
 
-def _is_within_limits(entry: StoredMessage, job: Job) -> bool:
+def _is_within_limits(entry: MessageRecord, entities: EntityLookup, job: Job) -> bool:
     """Whether the message existed when the job was created.
 
     If another file has replaced the store, sequences begin again; its entities are younger than the job.
     """
-    entity = entry.entity
-    if int(entity.created_ns) > job.record.created_ns:
+    info = entities.find(entry.entity)
+    if info is None or info.created_ns > job.record.created_ns:
         return False
-    return int(entry.sequence) <= job.limits.get(entity.name, -1)
+    return entry.sequence <= job.limits.get(entry.entity, -1)
 
 
 def _carried_over(counts: JobCounts, total: int, left: int) -> JobCounts:
@@ -180,7 +180,7 @@ def check_same_store(queues: Queues, job: Job) -> None:
     """UsageError if the store was replaced or restored: its sequences then belong to other messages."""
     for name, sequence in job.limits.items():
         entity = queues.store.catalog.find(name)
-        if entity is not None and int(entity.sequence) < sequence:
+        if entity is not None and entity.last_sequence < sequence:
             raise UsageError(
                 f"job {job.record.id} does not match the store: {name!r:.80} never had a message #{sequence}",
                 "the store was replaced or restored after the job was created: create a new job",

@@ -4,21 +4,25 @@ A locked message is not touched: if its sequence is named, the call is refused (
 is one change of the store: the message is in exactly one of the two entities, also after a crash.
 """
 
+from itertools import islice
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from unibus.bus.dead_letters.record import recovered_overlay
+from unibus.bus.dead_letters.steps import walk
 from unibus.bus.dead_letters.sweep import own_ttls
 from unibus.bus.management.messages.documents import Int64
 from unibus.bus.management.messages.peeking import PAGE_MAX
 from unibus.core.envelope.fields import plain_text
 from unibus.core.lifecycle.commands import MOVE_REDIRECT, Command, Move, Remove, SendResult
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, NAMESPACE, StoredMessage
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, NAMESPACE
 from unibus.core.lifecycle.state.states import ACTIVE
 from unibus.errors import EntityNotFound, UsageError
+from unibus.stores.seam.message_record import MessageRecord
 from unibus.stores.seam.store import Store
+from unibus.stores.seam.store_view import OpenStoreView, find_message, messages_of
 
 REMOVED: Final = "removed by an operator"
 
@@ -58,15 +62,15 @@ def move(store: Store, now_ns: int, entity: str, request: MoveRequest) -> MoveAn
     if source == _found(store, request.to):
         raise UsageError(f"{source!r} is both the entity and the target", "name another target")
     entries = _entries(store, source, request.sequences)
-    # Read from the bodies: the entry has the moment of expiry, and not the ttl that the sender gave.
-    ttls = own_ttls(store, entries)
-    moves = [_move(entry, request.to, ttls.get(entry, 0), now_ns) for entry in entries]
+    # Read from the bodies: the record has the moment of expiry, and not the ttl that the sender gave.
+    ttls = walk(own_ttls(store, entries))
+    moves = [_move(entry, request.to, ttls.get(entry.key, 0), now_ns) for entry in entries]
     commands: list[Command] = [*moves]
     if request.sequences is None:
         for command in moves:
             command.raises = False  # If a receiver has locked it meanwhile, it is skipped.
     else:
-        known = {int(entry.sequence) for entry in entries}
+        known = {entry.sequence for entry in entries}
         # Commands for unknown sequences make the store refuse the whole batch, with its own error.
         commands += [Move(source, each, request.to) for each in request.sequences if each not in known]
     results = store.apply(commands).wait() if commands else []
@@ -82,24 +86,26 @@ def _found(store: Store, name: str) -> str:
     return found.name
 
 
-def _entries(store: Store, source: str, sequences: list[int] | None) -> list[StoredMessage]:
+def _entries(store: Store, source: str, sequences: list[int] | None) -> list[MessageRecord]:
+    view = OpenStoreView(store)
     if sequences is None:
-        active = [entry for entry in store.list_messages(source) if entry.state == ACTIVE]
-        return active[:PAGE_MAX]
+        info = store.catalog.entity(source).wait()
+        messages = [] if info is None else messages_of(view, info)
+        return list(islice((entry for entry in messages if entry.state == ACTIVE), PAGE_MAX))
     # Each sequence once: one message cannot be moved twice in a batch.
-    found = [store.get_message(source, sequence) for sequence in dict.fromkeys(sequences)]
+    found = [find_message(view, source, sequence) for sequence in dict.fromkeys(sequences)]
     return [entry for entry in found if entry is not None]
 
 
-def _move(entry: StoredMessage, target: str, ttl_ns: int, now_ns: int) -> Move:
-    command = Move(entry.entity.name, int(entry.sequence), target)
+def _move(entry: MessageRecord, target: str, ttl_ns: int, now_ns: int) -> Move:
+    command = Move(entry.entity, entry.sequence, target)
     command.action = MOVE_REDIRECT
-    if entry.entity.kind == DEAD_LETTERS:
+    if entry.kind == DEAD_LETTERS:
         command.overlay = recovered_overlay(entry)
         command.ttl_ns = ttl_ns
     elif ttl_ns and entry.expires_ns:
         # What is left of it, at least 1: 0 would mean that it never expires.
-        command.ttl_ns = max(1, int(entry.expires_ns) - now_ns)
+        command.ttl_ns = max(1, entry.expires_ns - now_ns)
     return command
 
 

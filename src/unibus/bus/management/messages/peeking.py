@@ -16,7 +16,7 @@ from unibus.bus.management.threads import encode_in_thread
 from unibus.core.codec.codec import encode_json
 from unibus.core.envelope.message import Message
 from unibus.core.lifecycle.envelope import message_of
-from unibus.core.lifecycle.state.states import LOCKED, STATE_NAMES
+from unibus.core.lifecycle.state.states import STATE_NAMES
 
 if TYPE_CHECKING:
     from unibus.bus.api.broker import Broker, Claimed
@@ -78,12 +78,11 @@ async def peek(
 
 
 def _peeked(claimed: "Claimed", preview: int) -> PeekedMessage:
-    is_locked = claimed.state == LOCKED
     return PeekedMessage(
         sequence=int(claimed.sequence),
         state=STATE_NAMES[claimed.state],  # type: ignore[arg-type]
         enqueued_ns=int(claimed.enqueued_ns),
-        locked_until_ns=int(claimed.entry.lock_ends_ns()) if is_locked else None,
+        locked_until_ns=int(claimed.until_ns) or None,
         delivery_count=int(claimed.delivery_count),
         size_bytes=int(claimed.who.size),
         document=UNSET if preview else document_of_claimed(claimed),

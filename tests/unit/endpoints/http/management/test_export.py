@@ -19,7 +19,7 @@ from unibus.bus.history.export_lines import checked_contents
 from unibus.bus.management import pipes
 from unibus.bus.management.messages import exports
 from unibus.errors import DecodeError, EntityNotFound, RateLimited, RequestTimeout, StoreFailed, UsageError
-from unibus.stores.seam.store_view import OpenStoreReader
+from unibus.stores.seam.store_view import OpenStoreView
 
 
 class Fixed(datetime):
@@ -47,7 +47,7 @@ async def filled(api: Api, count: int = 5) -> None:
 
 def local(api: Api, names: tuple[str, ...] = ()) -> bytes:
     lines: list[bytes] = []
-    Exporting(OpenStoreReader(api.broker.store), lines.append, lambda done, total: None).run(names)
+    Exporting(OpenStoreView(api.broker.store), lines.append, lambda done, total: None).run(names)
     return b"".join(lines)
 
 

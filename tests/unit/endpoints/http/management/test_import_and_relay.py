@@ -27,7 +27,7 @@ from unibus.core.lifecycle.commands import Send
 from unibus.core.lifecycle.envelope import send_of
 from unibus.errors import DecodeError, EntityExists, EntityNotFound, PositionMoved, SessionLocked, UsageError
 from unibus.stores.seam.pending import Pending, resolved
-from unibus.stores.seam.store_view import OpenStoreReader
+from unibus.stores.seam.store_view import OpenStoreView
 
 NAME = "import/" + "0" * 64
 T = TypeVar("T")
@@ -109,7 +109,7 @@ def exported(tmp_path: Path) -> bytes:
         bus.entities.update("off", status="disabled")
         next(iter(bus.receive("orders", timeout=0))).dead_letter("why")
         lines: list[bytes] = []
-        Exporting(OpenStoreReader(bus._runtime.queues().store), lines.append, lambda done, total: None).run()
+        Exporting(OpenStoreView(bus._runtime.queues().store), lines.append, lambda done, total: None).run()
     return b"".join(lines)
 
 

@@ -34,7 +34,7 @@ async def test_peek_lock_answers_the_message_and_where_to_settle_it(http: Namesp
     await put(http, b"hello", message_id="m-1", subject="greeting", ttl=60, content_type="text/plain")
     answer = await http("POST", "/q/messages/head")
     assert (answer.status, answer.body, answer.headers["content-type"]) == (201, b"hello", "text/plain")
-    [entry] = http.broker._store.list_messages("q")
+    [entry] = http.broker._store._state.find("q").entries.values()
     token = str(UUID(bytes_le=entry.token))
     now_ns = http.broker.now_ns()
     assert answer.headers["location"] == f"http://bus.test:5300/q/messages/1/{token}"
