@@ -9,7 +9,7 @@ PACKAGE: Final = "unibus"
 SOURCE: Final = f"src/{PACKAGE}"
 
 BASE: Final = frozenset(
-    {"errors", "limits", "clock", "counting", "display", "extras", "near_names", "safe_log", "threads"}
+    {"errors", "limits", "clock", "counting", "display", "extras", "near_names", "other_words", "safe_log", "threads"}
 )
 """Base modules: standard library only, and nothing of ours. Every package may import them."""
 

@@ -16,7 +16,7 @@ from unibus.bus.api.runtime import BusFinalizer, BusRuntime
 from unibus.bus.compat.backend_workers import BackendWorkers
 from unibus.bus.compat.backends import MessageBackend
 from unibus.bus.health import HealthStatus
-from unibus.bus.mistaken_keywords import CONSTRUCTOR, unknown_keyword
+from unibus.bus.mistaken_keywords import CONSTRUCTOR, SCHEDULE, unknown_keyword
 from unibus.bus.names import checked_name
 from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
 from unibus.bus.pubsub.backpressure import on_a_loop, one_or_all
@@ -503,10 +503,7 @@ class BusOperations:
 
 
 def cannot_schedule() -> UsageError:
-    return UsageError(
-        "publish() delivers at once and cannot schedule a message",
-        "use send(queue, payload, delay=…) or schedule(queue, payload, at), which store the message until then",
-    )
+    return UsageError("publish() delivers at once and cannot schedule a message", SCHEDULE)
 
 
 def is_store(value: object) -> bool:
