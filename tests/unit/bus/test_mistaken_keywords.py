@@ -125,6 +125,7 @@ def test_a_publish_gets_a_note_at_the_end_of_the_block(keyword: str, note: str) 
     assert error.value.__notes__ == [note]
 
 
+@pytest.mark.processes
 def test_a_program_without_a_block_gets_the_hint_at_its_end(tmp_path: Path) -> None:
     program = "from unibus.sync import MessageBus\nMessageBus().publish('orders', 1, countdown=5)\n"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)

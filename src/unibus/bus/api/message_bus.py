@@ -335,7 +335,7 @@ class MessageBus(BusOperations):
         be undone. Raises EntityNotFound, and UsageError for a topic: purge its subscriptions.
         """
         queues = self._runtime.queues().outside_of_transactions()
-        return walk_async(purge_entity(queues, checked_name(entity)))
+        return walk_async(purge_entity(queues, checked_name(entity, "queue name")))
 
     @property
     def entities(self) -> Entities:

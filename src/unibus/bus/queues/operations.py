@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 PEEK_LOCK: Final = "peek_lock"
 RECEIVE_AND_DELETE: Final = "receive_and_delete"
+QUEUE_NAME: Final = "queue name"  # In errors about a name.
 NAMES_REMEMBERED_MAX: Final = 10_000
 
 
@@ -155,13 +156,13 @@ class Queues:
                 raise UsageError(
                     "send(message) takes no other arguments", "set payload and fields on the Message itself"
                 )
-            name = checked_name(entity.channel)
+            name = checked_name(entity.channel, QUEUE_NAME)
             if name not in self.named:
                 self._remember(name)
             command = send_of(entity, name)
         else:
             if not isinstance(entity, str) or entity not in self.named:
-                self._remember(checked_name(entity))
+                self._remember(checked_name(entity, QUEUE_NAME))
             assert isinstance(entity, str)
             command = self._command(entity, payload, fields)
         command.creates = 0 if self.strict else QUEUE
@@ -173,6 +174,8 @@ class Queues:
         if is_wildcard(name):
             check_new_entity(name, self.store)
             return
+        if not self.strict and self.misspelt.may_compare_sends() and self.store.catalog.find(name) is None:
+            self.misspelt.compare_send(name, self.store.entities())
         # Names come from callers, so the cache must not grow without a limit. Clearing it costs one more check for each
         # name.
         if len(self.named) > NAMES_REMEMBERED_MAX:
@@ -366,7 +369,7 @@ def _with_id(message: Message, message_id: object) -> Message:
 
 
 def checked_entity_name(name: str) -> str:
-    checked = checked_name(name)
+    checked = checked_name(name, "name of a queue or topic")
     if is_reserved(checked):
         raise NameInvalid(
             f"entity name {name!r} uses a reserved word", "no part of it may begin with $ or be 'Subscriptions'"
@@ -375,7 +378,7 @@ def checked_entity_name(name: str) -> str:
 
 
 def checked_subscription_name(name: str) -> str:
-    checked = checked_name(name)
+    checked = checked_name(name, "subscription name")
     if "/" in checked or checked.startswith("$"):
         raise NameInvalid(f"subscription name {name!r} contains / or begins with $", "choose another name")
     return checked
