@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar, cast
 
@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
+from unibus.bus.queues.iterations import ReceivedMessages, SyncReceivedMessages
 from unibus.bus.queues.lock_renewal import KeptSession
 from unibus.bus.queues.operations import PEEK_LOCK, RECEIVE_AND_DELETE, Queues, notify_settled
 from unibus.bus.queues.received import Received, SyncReceived
@@ -231,7 +232,11 @@ async def receive_batch(queues: Queues, request: ClaimRequest, timeout_s: float 
     return [Received(queues, each) for each in await claiming]
 
 
-async def receive(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> AsyncIterator[Received]:
+def receive(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> ReceivedMessages:
+    return ReceivedMessages(_received(queues, request, timeout_s))
+
+
+async def _received(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> AsyncGenerator[Received]:
     """Yield one message at a time, so that a receiver locks no more than it works on."""
     single = replace(request, count=1)
     while True:
@@ -351,7 +356,11 @@ def receive_batch_sync(queues: Queues, request: ClaimRequest, timeout_s: float |
     return [SyncReceived(queues, each) for each in _claim(queues, request, timeout_s)]
 
 
-def receive_sync(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> Iterator[SyncReceived]:
+def receive_sync(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> SyncReceivedMessages:
+    return SyncReceivedMessages(_received_sync(queues, request, timeout_s))
+
+
+def _received_sync(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> Generator[SyncReceived]:
     single = replace(request, count=1)
     while received := receive_batch_sync(queues, single, timeout_s):
         yield received[0]
