@@ -185,8 +185,16 @@ class BusOperations:
         self._only_in_memory("pop")
         return self._runtime.pop(channel)
 
-    def dead_letters(self, channel: str) -> list[Message]:
-        """The messages in `<channel>/$DeadLetterQueue`, of a channel without dead_letter_channel. Removes nothing."""
+    def dead_letters(self, channel: str = "") -> list[Message]:
+        """The messages in `<channel>/$DeadLetterQueue`, of a channel without dead_letter_channel. Removes nothing.
+
+        Also of a channel in memory, whose dead-lettered messages `dead_letter_queue()` does not have.
+        """
+        if not channel:
+            raise UsageError(
+                "dead_letters() needs the name of a channel",
+                "write dead_letters('orders'); dead_letter_queue().list_messages() lists all of the store",
+            )
         self._only_in_memory("list dead-lettered messages")
         return self._runtime.dead_letters(channel)
 

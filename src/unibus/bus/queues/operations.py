@@ -90,6 +90,9 @@ class Queues:
         self.chance: Callable[[], float] = random.random
         self.watcher: Interceptor | None = None
         self.misspelt = MisspeltQueues()
+        self.received_from: set[str] = (
+            set()
+        )  # Where receivers of this bus have locked messages; for the end of the bus.
         self.check_entity: Callable[[str], None] = _nothing  # Raises EntityExists if a channel in memory has the name.
 
     # Sending

@@ -106,6 +106,18 @@ class DeliveredMessage:
         return self.message.correlation_id
 
     @property
+    def content_type(self) -> str | None:
+        return self.message.content_type
+
+    @property
+    def subject(self) -> str | None:
+        return self.message.subject
+
+    @property
+    def reply_to(self) -> str | None:
+        return self.message.reply_to
+
+    @property
     def enqueued_at(self) -> datetime:
         return datetime.fromtimestamp(float(self._claimed.enqueued_ns) / 1e9, UTC)
 

@@ -218,6 +218,8 @@ def _undo(queues: Queues, pending: Pending[T]) -> None:
 
 async def _claim_async(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Claimed]:
     found = await until_async(queues, request.entity, lambda: claim(queues, request), timeout_s)
+    if found and request.lock:
+        queues.received_from.add(request.entity)
     if queues.misspelt.is_suspect(request.entity, len(found)):
         # A hint must not turn an empty result into an error, for instance on a bus that has just been closed.
         with contextlib.suppress(BusError):
@@ -344,6 +346,8 @@ def _waited(queues: Queues, pending: Pending[T]) -> T:
 
 def _claim(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Claimed]:
     found = until(queues, request.entity, lambda: claim(queues, request), timeout_s)
+    if found and request.lock:
+        queues.received_from.add(request.entity)
     if queues.misspelt.is_suspect(request.entity, len(found)):
         with contextlib.suppress(BusError):  # As above.
             queues.misspelt.compare(request.entity, [each.name for each in queues.store.entities().wait()])
