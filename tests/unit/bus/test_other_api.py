@@ -89,6 +89,11 @@ async def test_a_result_that_was_not_awaited_says_so(use: Callable[[object], obj
     ("name", "call"),
     [
         ("publish", lambda bus: bus.publish("c", 1)),
+        ("request", lambda bus: bus.request("c", 1)),
+        ("drain", lambda bus: bus.drain()),
+        ("stop", lambda bus: bus.stop()),
+        ("close", lambda bus: bus.close()),
+        ("purge", lambda bus: bus.purge("q")),
         ("query_messages", lambda bus: bus.query_messages("SELECT 1")),
         ("trace_message", lambda bus: bus.trace_message("x")),
         ("delete_message", lambda bus: bus.delete_message("x")),
