@@ -1,7 +1,8 @@
 """Hints for unknown names: the most similar known name, or else all known names.
 
 A base module, because settings, options and fields of every package are given by name. The words of other libraries
-(`retries`, `workers`) are seldom spelt like the names here, so the caller passes a table of them: `meant`.
+(`retries`, `workers`) are seldom spelt like the names here, so the caller passes those of its own names: `meant`, from
+other_words.py.
 """
 
 import difflib

@@ -8,7 +8,9 @@ from typing import Final
 PACKAGE: Final = "unibus"
 SOURCE: Final = f"src/{PACKAGE}"
 
-BASE: Final = frozenset({"errors", "limits", "clock", "counting", "display", "near_names", "safe_log", "threads"})
+BASE: Final = frozenset(
+    {"errors", "limits", "clock", "counting", "display", "extras", "near_names", "other_words", "safe_log", "threads"}
+)
 """Base modules: standard library only, and nothing of ours. Every package may import them."""
 
 _BELOW_ENDPOINTS = frozenset({"core", "stores", "bus", "sync", "codecs"})

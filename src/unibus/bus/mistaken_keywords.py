@@ -5,7 +5,8 @@ Python's own TypeError names the keyword, and not the one that was meant. How th
     most methods   wrapped once, when the class is made: the TypeError of a call becomes KeywordUnknown
     publish        not wrapped and without `**unknown`. A compiled method needs 26 ns to collect keywords that are not
                    there, a wrapper more, and a whole publish takes 275 ns. The TypeError stays, and gets the hint where
-                   the bus sees it: as a note at the end of the `with` block, and in the log of a handler that failed
+                   the bus sees it: as a note at the end of the `with` block, in the log of a handler that failed, and
+                   in the log of a program that it ended before the bus was closed
 
 Not compiled: a compiled function is no descriptor, so a wrapper would not get the object as its first argument.
 """
@@ -19,6 +20,7 @@ from typing import Final
 from unibus.core.envelope.fields import BESIDE, NAMES
 from unibus.errors import KeywordUnknown
 from unibus.near_names import hint_for_name, near_name
+from unibus.other_words import meant_among
 
 COLD: Final = (
     "accept_session", "close", "dead_letter_queue", "drain", "peek", "prune_before", "query_messages", "receive",
@@ -30,22 +32,12 @@ PUBLISH: Final = (
     "channel", "payload", "priority", "trace_id", "headers", "correlation_id", "ttl", "dedup_key", "fields",
 )  # fmt: skip
 
-CONSTRUCTOR: Final = ("store", "persistence_path", "worker_count", "strict", "idempotency_ttl", "clock")
+SCHEDULE: Final = (
+    "use send(queue, payload, delay=…) or schedule(queue, payload, at), which store the message until then"
+)
+"""The hint for a publish with a delay: it delivers at once."""
 
-# Names of other message buses, by ours.
-_WORDS: Final = {
-    "after": ("start", "offset", "since", "from_sequence"),
-    "count": ("limit", "max_count", "max_message_count", "max_messages", "n", "number", "prefetch", "size"),
-    "drain_timeout": ("timeout", "grace", "grace_period", "wait"),
-    "mode": ("receive_mode", "settlement", "ack", "auto_ack", "no_ack"),
-    "payload": ("body", "data", "message", "content", "value"),
-    "rows_max": ("limit", "max_rows"),
-    "session_id": ("session",),
-    "store": ("url", "path", "file", "dsn", "database", "uri"),
-    "time_limit": ("timeout",),
-    "timeout": ("wait", "max_wait_time", "max_wait", "block", "deadline", "timeout_s", "time_limit"),
-    "worker_count": ("workers", "max_workers", "threads", "concurrency"),
-}
+CONSTRUCTOR: Final = ("store", "persistence_path", "worker_count", "strict", "idempotency_ttl", "clock")
 
 _FORMS: Final = re.compile(
     r"(?:\w+\.)?publish(?:_from_sync)?\(\) got an unexpected keyword argument '(\w+)'.*"  # The interpreter's.
@@ -59,11 +51,7 @@ def unknown_keyword(call: str, name: str, known: Iterable[str]) -> KeywordUnknow
 
 
 def _hint(name: str, known: list[str]) -> str:
-    return hint_for_name(name, known, meant=_meant(known))
-
-
-def _meant(known: list[str]) -> dict[str, str]:
-    return {word: ours for ours in known for word in _WORDS.get(ours, ())}
+    return hint_for_name(name, known, meant=meant_among(known))
 
 
 def check_request_keywords(fields: Mapping[str, object]) -> None:
@@ -71,7 +59,7 @@ def check_request_keywords(fields: Mapping[str, object]) -> None:
     # `request` collects **fields, so a misspelt timeout would be a field of the message: refused, but with another
     # hint.
     for name in fields:
-        if name not in NAMES and name not in BESIDE and near_name(name, ("timeout",), _meant(["timeout"])):
+        if name not in NAMES and name not in BESIDE and near_name(name, ("timeout",), meant_among(("timeout",))):
             raise unknown_keyword("request", name, ("timeout",))
 
 
@@ -113,8 +101,17 @@ def publish_hint(error: BaseException) -> str:
     found = _FORMS.fullmatch(str(error))
     if found is None:
         return ""
-    name = found[1] or found[2]
-    return f"pass it as fields={{{name!r}: …}}" if name in NAMES else _hint(name, list(PUBLISH))
+    return _publish_hint(found[1] or found[2])
+
+
+def _publish_hint(name: str) -> str:
+    """The words of other systems also mean what `publish` does not have as a keyword: fields, or options of `send`."""
+    ours = meant_among((*PUBLISH, *NAMES, *BESIDE)).get(name, name)
+    if ours in ("delay", "scheduled_at"):
+        return SCHEDULE
+    if ours == "message_id":
+        return "publish makes the id itself; send takes message_id=, and dedup_key= detects a message published twice"
+    return f"pass it as fields={{{ours!r}: …}}" if ours in NAMES and ours not in PUBLISH else _hint(name, list(PUBLISH))
 
 
 def add_publish_hint(error: object) -> None:

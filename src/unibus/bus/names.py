@@ -13,15 +13,15 @@ def folded_name(name: object) -> str:
     return name.casefold()
 
 
-def checked_name(name: object) -> str:
+def checked_name(name: object, what: str = "channel name") -> str:
     """A name that every endpoint can carry: printable, not empty, not too long. A dead-letter suffix is not counted."""
     if not isinstance(name, str):
-        raise NameInvalid(f"a channel name is a str, not {type(name).__name__}")
+        raise NameInvalid(f"a {what} is a str, not {type(name).__name__}")
     # Not counted: the longest name must still have a dead-letter queue.
     own = name[: -len(SUB_QUEUE) - 1] if is_sub_queue(name) else name
     if not own or len(own.encode("utf-8", "surrogatepass")) > CHANNEL_NAME_BYTES_MAX:
-        raise NameInvalid(f"channel name {name!r:.80} must have 1 to {CHANNEL_NAME_BYTES_MAX} bytes")
+        raise NameInvalid(f"{what} {name!r:.80} must have 1 to {CHANNEL_NAME_BYTES_MAX} bytes")
     if not name.isprintable():
-        raise NameInvalid(f"channel name {name!r:.80} has unprintable characters", "use printable text")
+        raise NameInvalid(f"{what} {name!r:.80} has unprintable characters", "use printable text")
     # A subclass of str, such as an enum, becomes a plain str: names are keys of tables and are stored.
     return exact_text(name)

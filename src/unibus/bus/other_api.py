@@ -15,6 +15,7 @@ from unibus.errors import UsageError
 
 SYNC_BLOCK: Final = ("__enter__", "__exit__")
 ASYNC_BLOCK: Final = ("__aenter__", "__aexit__")
+AWAITED: Final = ("__await__",)
 NOT_AWAITED: Final = ("__iter__", "__getitem__")
 """Not `__len__`: it would also decide whether the result is true."""
 

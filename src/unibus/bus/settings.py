@@ -17,6 +17,7 @@ from unibus.display import given_fields
 from unibus.errors import ConfigInvalid
 from unibus.limits import QUEUE_SIZE_DEFAULT, WORKER_COUNT_DEFAULT, WORKER_COUNT_MAX
 from unibus.near_names import hint_for_name
+from unibus.other_words import meant_among
 
 DROP_NEW: Final = "drop_new"
 DROP_OLD: Final = "drop_old"
@@ -92,16 +93,13 @@ class ChannelConfig:
         return given_fields(self)
 
 
-# Names that other libraries use for these settings: the hint of an error names ours.
-_MEANT: Final = {"max_size": "max_queue_size", "maxsize": "max_queue_size", "durable": "persistent"}
-
-
 def channel_config(config: ChannelConfig | None, options: dict[str, object]) -> ChannelConfig:
     """A config from an object, from keywords, or from both: keywords win. A keyword of None is ignored."""
     known = {field.name for field in fields(ChannelConfig)}
     unknown = [name for name in options if name not in known]
     if unknown:
-        raise ConfigInvalid(f"a channel has no setting {unknown[0]!r}", hint_for_name(unknown[0], known, meant=_MEANT))
+        hint = hint_for_name(unknown[0], known, meant=meant_among(known))
+        raise ConfigInvalid(f"a channel has no setting {unknown[0]!r}", hint)
     # Through the constructor again, which checks the combination of both.
     given = {} if config is None else {name: getattr(config, name) for name in known}
     given.update({name: value for name, value in options.items() if value is not None})

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
-from unibus.stores.schemes import MEMORY, find_scheme, is_planned, refuse_bare_scheme, split_url
+from unibus.stores.schemes import MEMORY, find_scheme, in_memory_file, is_planned, refuse_bare_scheme, split_url
 from unibus.stores.schemes import owned_file as owned_file  # For the endpoints, which know no stores.
 
 _OPTIONS: Final = re.compile(r"\?[a-z_]+=")
@@ -79,7 +79,7 @@ def _refuse_no_path(text: str) -> None:
         refuse_bare_scheme(text.strip())
         return
     if text.strip() == ":memory:":
-        raise UsageError("':memory:' would be the name of a file", "write memory://, or leave the store out")
+        raise in_memory_file()
     if is_address(text):
         raise UsageError(
             f"{text} looks like the address of a server, and a bus opens a store in this process",

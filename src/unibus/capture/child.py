@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from unibus.errors import ConfigInvalid, ExtraMissing
+from unibus.extras import install_extra
 from unibus.stores.files.local_folder import local_folder
 from unibus.stores.schemes import has_history, history_schemes
 from unibus.threads import Join
@@ -41,7 +42,7 @@ def capture_folder(url: str) -> str | None:
             f"a {urlsplit(url).scheme}:// store cannot be captured while a bus owns it", f"use {history_schemes()}"
         )
     if find_spec("pyarrow") is None:
-        raise ExtraMissing("capturing needs pyarrow", "pip install 'unibus[capture]'")
+        raise ExtraMissing("capturing needs pyarrow", install_extra("capture"))
     return local_folder(folder, "the capture of the option capture")
 
 

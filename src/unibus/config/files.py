@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from unibus.errors import ConfigInvalid, ExtraMissing
+from unibus.extras import install_extra
 
 FILE_NAMES: Final = ("unibus.yaml", "unibus.yml", "unibus.toml")
 """The files that are searched in the working folder when none is named."""
@@ -78,9 +79,7 @@ def _yaml(path: str, text: str) -> dict[str, FileValue]:
     try:
         import yaml
     except ImportError as error:
-        raise ExtraMissing(
-            f"reading {path} needs PyYAML", 'pip install "unibus[server]"; or use a .toml file'
-        ) from error
+        raise ExtraMissing(f"reading {path} needs PyYAML", f"{install_extra('server')}; or use a .toml file") from error
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()

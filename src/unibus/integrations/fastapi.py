@@ -14,6 +14,7 @@ application that serves the request.
 """
 
 from unibus.errors import ExtraMissing
+from unibus.extras import install_extra
 
 try:
     import fastapi as _fastapi  # noqa: F401 - imported first, so that the error has a hint if it is missing
@@ -21,7 +22,7 @@ except ModuleNotFoundError as error:
     if error.name != "fastapi":
         raise
     raise ExtraMissing(
-        "unibus.integrations.fastapi needs FastAPI, which is not installed", "pip install 'unibus[fastapi]'"
+        "unibus.integrations.fastapi needs FastAPI, which is not installed", install_extra("fastapi")
     ) from error
 
 from unibus.integrations.bus_lifespan import Bus, BusLifespan, bus_of, get_message_bus, lifespan

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from unibus.errors import ExtraMissing, StoreUnavailable
+from unibus.extras import install_extra
 from unibus.pipeline.java import Java
 
 PATIENCE_S: Final = 120.0
@@ -42,7 +43,7 @@ UNUSED_S: Final = 30 * 86_400.0
 TRAINER_S: Final = 3_600.0
 """After that time another process may create the archive: the one that began has ended, or runs for days."""
 
-NEEDED_EXTRA: Final = "pip install 'unibus[pipeline]'"
+NEEDED_EXTRA: Final = install_extra("pipeline")
 _JAR: Final = re.compile(r"spark-launcher_([\d.]+)-(.+)\.jar")
 _LEFT_OUT: Final = "--add-modules=jdk.incubator.vector"  # For machine learning; it takes time and prints a warning.
 _MAIN: Final = "org.apache.spark.deploy.SparkSubmit"

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from unibus.errors import BusError, ExtraMissing, SparkLost, StoreUnavailable, Unauthorised, UsageError
 from unibus.pipeline.java import find_java
-from unibus.pipeline.jvm import Machine, can_start_here, find_spark
+from unibus.pipeline.jvm import NEEDED_EXTRA, Machine, can_start_here, find_spark
 from unibus.pipeline.lost import lost
 from unibus.pipeline.spark_python import PYTHON, check_python
 
@@ -92,7 +92,7 @@ def connected_session(url: str, settings: dict[str, str] | None = None) -> "Spar
         from pyspark.sql import SparkSession
         from pyspark.sql.connect.client import SparkConnectClient  # noqa: F401 — its error names a missing package
     except ImportError as error:
-        raise ExtraMissing(f"Spark Connect needs a package: {error}", "pip install 'unibus[pipeline]'") from error
+        raise ExtraMissing(f"Spark Connect needs a package: {error}", NEEDED_EXTRA) from error
     try:
         # Not getOrCreate: it returns an existing session for any address, also of a server that has ended.
         session = SparkSession.builder.remote(url).create()

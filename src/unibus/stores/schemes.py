@@ -306,6 +306,8 @@ def unknown_scheme(scheme: str) -> Exception:
     available = f"use one of {', '.join(known)}"
     if is_planned(scheme):
         return StoreUnavailable(f"this version cannot keep messages in {scheme}://", available)
+    if scheme.casefold() == "file":
+        return UsageError("file:// names a file, and not the kind of store that is in it", available)
     near = near_name(scheme.casefold().partition("+")[0], [row.name for row in STORE_SCHEMES])
     meant = f"did you mean {near}://? " if near else ""
     return UsageError(f"unknown store scheme {scheme:.40}://", f"{meant}{available}")
@@ -341,7 +343,14 @@ def path_in(url: str, row: StoreScheme) -> str:
     if not path or "\0" in path:
         absolute = row.example.replace(":///", ":////absolute/")
         raise UsageError(f"{url!r} names no {row.kept_in}", f"write {row.example}, or {absolute}")
+    if path == ":memory:" and not os.path.exists(path):
+        raise in_memory_file()
     return path
+
+
+def in_memory_file() -> UsageError:
+    """The error for the word that SQLite has for a database in memory: as a path it would silently make a file."""
+    return UsageError("':memory:' would be the name of a file", "write memory://, or leave the store out")
 
 
 def spellings(row: StoreScheme, path: str) -> str:

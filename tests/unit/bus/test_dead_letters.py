@@ -12,6 +12,7 @@ from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.pubsub.group import Group
 from unibus.core.atomic import COMPILED
 from unibus.core.envelope.message import Message
+from unibus.errors import UsageError
 from unibus.limits import CHANNEL_NAME_BYTES_MAX
 
 
@@ -272,3 +273,12 @@ def test_a_pattern_that_names_the_dead_letter_queues_gets_them(sync_bus: SyncMes
     fail_on(sync_bus, "shop.orders")
     assert sync_bus.drain(10)
     assert heard == ["shop.orders/$DeadLetterQueue"]
+
+
+def test_without_a_channel_the_error_names_both_calls(sync_bus: SyncMessageBus) -> None:
+    with pytest.raises(UsageError) as error:
+        sync_bus.dead_letters()
+    assert str(error.value) == (
+        "dead_letters() needs the name of a channel (write dead_letters('orders'); "
+        "dead_letter_queue().list_messages() lists all of the store)"
+    )

@@ -3,8 +3,12 @@
 import asyncio
 import inspect
 import logging
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +17,11 @@ from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.execution.failure_log import one_line
 from unibus.bus.mistaken_keywords import COLD, CONSTRUCTOR, PUBLISH, publish_hint
+from unibus.bus.settings import ChannelConfig, SubscribeOptions
+from unibus.core.envelope.fields import BESIDE, NAMES
+from unibus.core.lifecycle.state.settings import SETTINGS
 from unibus.errors import KeywordUnknown, UsageError
+from unibus.other_words import _WORDS
 
 Call = Callable[[SyncMessageBus], object]
 
@@ -88,6 +96,18 @@ def misspelt(bus: SyncMessageBus, **keywords: object) -> None:
         ("prioritet", "publish: did you mean 'priority'?"),
         ("subject", "publish: pass it as fields={'subject': …}"),
         ("body", "publish: did you mean 'payload'?"),
+        ("time_to_live", "publish: did you mean 'ttl'?"),
+        ("session", "publish: pass it as fields={'session_id': …}"),
+        (
+            "countdown",
+            "publish: use send(queue, payload, delay=…) or schedule(queue, payload, at), which store the message until "
+            "then",
+        ),
+        (
+            "id",
+            "publish: publish makes the id itself; send takes message_id=, and dedup_key= detects a message published "
+            "twice",
+        ),
     ],
 )
 def test_a_publish_gets_a_note_at_the_end_of_the_block(keyword: str, note: str) -> None:
@@ -103,6 +123,50 @@ def test_a_publish_gets_a_note_at_the_end_of_the_block(keyword: str, note: str) 
     with pytest.raises(TypeError) as error:
         asyncio.run(main())
     assert error.value.__notes__ == [note]
+
+
+@pytest.mark.processes
+def test_a_program_without_a_block_gets_the_hint_at_its_end(tmp_path: Path) -> None:
+    program = "from unibus.sync import MessageBus\nMessageBus().publish('orders', 1, countdown=5)\n"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 1
+    [error, hint] = ended.stderr.splitlines()[-2:]
+    assert "countdown" in error
+    assert hint.startswith("publish: use send(queue, payload, delay=…)")
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda bus: bus.send("q", 1, countdown=5), "did you mean 'delay'?"),
+        (lambda bus: bus.send("q", 1, eta=5), "did you mean 'scheduled_at'?"),
+        (lambda bus: bus.send("q", 1, expiration=5), "did you mean 'ttl'?"),
+        (lambda bus: bus.send("q", 1, id="a"), "did you mean 'message_id'?"),
+        (lambda bus: bus.send("q", body=1), "did you mean 'payload'?"),
+        (lambda bus: bus.send_many("q", [1], time_to_live=5), "did you mean 'ttl'?"),
+        (lambda bus: bus.publish("q", 1, fields={"expires": 5}), "did you mean 'ttl'?"),
+        (lambda bus: bus.receive_batch("q", max_wait_time=5), "did you mean 'timeout'?"),
+        (lambda bus: bus.create_queue("q", time_to_live=5), "did you mean 'default_ttl'?"),
+        (lambda bus: bus.create_queue("q", visibility_timeout=5), "did you mean 'lock_duration'?"),
+        (lambda bus: bus.create_queue("q", max_messages=5), "did you mean 'max_count'?"),
+        (lambda bus: bus.create_channel("q", capacity=5), "did you mean 'max_queue_size'?"),
+        (lambda bus: bus.subscribe("q", print, max_retries=5), "did you mean 'retry_attempts'?"),
+        (lambda bus: bus.subscribe("q", print, durable="a"), "did you mean 'group'?"),
+    ],
+)
+def test_a_word_of_another_system_names_our_keyword(bus: SyncMessageBus, call: Call, hint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        call(bus)
+    assert error.value.hint == hint
+    assert bus.entities() == []
+
+
+def test_each_row_of_words_is_for_a_keyword_that_exists() -> None:
+    known = {*PUBLISH, *CONSTRUCTOR, *NAMES, *BESIDE, *SETTINGS, *SubscribeOptions.__annotations__}
+    known |= {field.name for field in fields(ChannelConfig)}
+    for method in (*COLD, "subscribe"):
+        known |= set(inspect.signature(getattr(SyncMessageBus, method)).parameters)
+    assert set(_WORDS) - known == set()
 
 
 def test_a_handler_that_misspells_a_publish_is_logged_with_the_hint(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.queues.misspelt_queues import SENDS_COMPARED_MAX
 from unibus.errors import BusError, EntityNotFound, UsageError
 
 Call = Callable[[SyncMessageBus], object]
@@ -49,6 +50,17 @@ WRITE = "write 'events/Subscriptions/high': it is a subscription of a topic"
         (
             lambda bus: bus.receive_batch("a/b", timeout=0),
             "create it first: create_queue or create_subscription",
+        ),
+        *[
+            (
+                lambda bus, name=name: bus.receive_batch(name, timeout=0),
+                "write 'orders/$DeadLetterQueue': it is the dead-letter queue",
+            )
+            for name in ("orders/$deadletter", "orders/$DLQ", "orders/dead-letter", "orders/DeadLetterQueue")
+        ],
+        (
+            lambda bus: bus.peek("events/Subscriptions/high/$deadletter"),
+            "write 'events/Subscriptions/high/$DeadLetterQueue': it is the dead-letter queue",
         ),
         (
             lambda bus: bus.send("events/Subscriptions/hihg", 1),
@@ -154,6 +166,65 @@ def test_other_empty_receives_log_nothing(bus: SyncMessageBus, caplog: pytest.Lo
     bus.create_queue("order")
     bus.receive_batch("order", timeout=0)  # It was created on purpose.
     bus.send("ordres", 1)
+    caplog.clear()  # The line of the send: see below.
     bus.receive_batch("ordres", timeout=0, mode="receive_and_delete")
     bus.receive_batch("ordres", timeout=0)
     assert caplog.records == []
+
+
+SENT = "queue 'oders' is new, this send created it: did you mean 'orders'?"
+
+
+def test_a_send_that_creates_a_queue_with_nearly_the_name_of_another_is_logged(
+    bus: SyncMessageBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus.send("oders", 1)
+    bus.send("oders", 2)
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [("WARNING", SENT)]
+    bus.purge("oders")
+
+
+def test_other_new_queues_of_sends_log_nothing(bus: SyncMessageBus, caplog: pytest.LogCaptureFixture) -> None:
+    created = ["invoices", "orders-eu", "orders-us", "customer-1", "customer-2", "customer-13", "payments"]
+    for name in created:
+        bus.send(name, 1)
+    bus.send("orders", 1)
+    bus.create_queue("order")
+    bus.send("order", 1)  # It was created on purpose.
+    assert caplog.records == []
+    for name in [*created, "orders", "order"]:
+        bus.purge(name)
+
+
+def test_only_the_first_new_queues_of_a_bus_are_compared(caplog: pytest.LogCaptureFixture) -> None:
+    with SyncMessageBus() as bus:
+        for number in range(SENDS_COMPARED_MAX):
+            bus.send(f"customer-{number}", 1)
+        bus.send("customr-1", 1)
+        assert caplog.records == []
+        for info in bus.entities():
+            bus.purge(info.name)
+
+
+async def test_the_async_bus_logs_a_send_too(caplog: pytest.LogCaptureFixture) -> None:
+    async with MessageBus() as bus:
+        await bus.create_queue("orders")
+        await bus.send("oders", 1)
+        await bus.purge("oders")
+    assert [each.getMessage() for each in caplog.records] == [SENT]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda bus: bus.send(5, 1), "a queue name is a str, not int"),
+        (lambda bus: bus.send("", 1), "queue name '' must have 1 to"),
+        (lambda bus: bus.create_queue(5), "a name of a queue or topic is a str, not int"),
+        (lambda bus: bus.purge(None), "a queue name is a str, not NoneType"),
+        (lambda bus: bus.publish(5, 1), "a channel name must be a str, not int"),
+    ],
+)
+def test_the_error_of_a_name_says_what_it_names(bus: SyncMessageBus, call: Call, text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        call(bus)
+    assert str(error.value).startswith(text)

@@ -153,3 +153,14 @@ def test_patterns_claim_no_name(kind: str, tmp_path: Path) -> None:
         bus.send("c.1", 1)  # Not delivered to patterns: it is a queue.
         assert [message.body for message in bus.receive_batch("c.1", timeout=0, mode="receive_and_delete")] == [1]
         assert got.messages == []
+
+
+@pytest.mark.parametrize("how", ["subscribe", "create_channel"])
+def test_a_channel_with_the_name_of_a_queue_is_told_to_receive(kind: str, how: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path) as bus:
+        bus.create_queue("invoices")
+        with pytest.raises(EntityExists) as error:
+            bus.subscribe("invoices", print) if how == "subscribe" else bus.create_channel("invoices")
+        assert error.value.what.startswith("'invoices' is a queue of the store; a ")
+        assert error.value.hint == "receive() from it, or choose another name for the channel"
+        assert bus.channels() == ["c"] * (kind == "persistent memory")

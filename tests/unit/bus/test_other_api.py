@@ -89,6 +89,11 @@ async def test_a_result_that_was_not_awaited_says_so(use: Callable[[object], obj
     ("name", "call"),
     [
         ("publish", lambda bus: bus.publish("c", 1)),
+        ("request", lambda bus: bus.request("c", 1)),
+        ("drain", lambda bus: bus.drain()),
+        ("stop", lambda bus: bus.stop()),
+        ("close", lambda bus: bus.close()),
+        ("purge", lambda bus: bus.purge("q")),
         ("query_messages", lambda bus: bus.query_messages("SELECT 1")),
         ("trace_message", lambda bus: bus.trace_message("x")),
         ("delete_message", lambda bus: bus.delete_message("x")),
@@ -106,6 +111,60 @@ async def test_the_warning_of_python_names_the_method(name: str, call: Callable[
             del made
         assert [str(each.message) for each in caught] == [f"coroutine '{name}' was never awaited"]
         bus.pop("c")
+
+
+async def test_receive_of_the_async_bus_says_how_it_is_read() -> None:
+    async with MessageBus() as bus:
+        await bus.send("q", 1)
+        for use in (list, next, lambda messages: messages[0]):
+            with pytest.raises(UsageError, match=r"write `async for message in bus\.receive"):
+                use(bus.receive("q", timeout=0))  # type: ignore[call-overload, index]
+        with pytest.raises(UsageError, match=r"or `await bus\.receive_batch"):
+            await bus.receive("q", timeout=0)  # type: ignore[misc]
+        assert [message.body async for message in bus.receive("q", timeout=0, mode="receive_and_delete")] == [1]
+
+
+async def test_receive_of_the_sync_bus_says_how_it_is_read() -> None:
+    with SyncBus() as bus:
+        bus.send("q", 1)
+        with pytest.raises(UsageError, match=r"write `for message in bus\.receive"):
+            async for _ in bus.receive("q", timeout=0):  # type: ignore[attr-defined]
+                pass
+        with pytest.raises(UsageError, match=r"write `for message in bus\.receive"):
+            await bus.receive("q", timeout=0)  # type: ignore[misc]
+        with pytest.raises(UsageError, match="receive_batch"):
+            bus.receive("q", timeout=0)[0]  # type: ignore[index]
+        assert [message.body for message in bus.receive("q", timeout=0, mode="receive_and_delete")] == [1]
+
+
+async def test_a_session_says_it_too() -> None:
+    async with MessageBus() as bus:
+        await bus.create_queue("q", requires_session=True)
+        await bus.send("q", 1, session_id="s")
+        async with await bus.accept_session("q", timeout=0) as session:
+            with pytest.raises(UsageError, match="write `async for"):
+                list(session.receive(timeout=0))  # type: ignore[call-overload]
+            async for message in session.receive(timeout=0):
+                await message.complete()
+
+
+async def test_an_iteration_can_be_read_by_one_and_ended() -> None:
+    async with MessageBus() as bus:
+        await bus.send_many("q", [1, 2])
+        messages = bus.receive("q", mode="receive_and_delete")
+        assert (await anext(messages)).body == 1
+        async with contextlib.aclosing(messages) as same:  # type: ignore[type-var]
+            async for message in same:
+                assert message.body == 2
+                break
+        assert [each async for each in messages] == []
+    with SyncBus() as sync_bus:
+        sync_bus.send_many("q", [1, 2])
+        found = sync_bus.receive("q", mode="receive_and_delete")
+        assert next(found).body == 1
+        with contextlib.closing(found):  # type: ignore[type-var]
+            assert next(iter(found)).body == 2
+        assert list(found) == []
 
 
 def test_the_result_of_the_sync_bus_is_not_awaitable() -> None:

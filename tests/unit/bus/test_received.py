@@ -304,3 +304,37 @@ async def test_what_was_settled_in_the_block_is_not_stopped(
         hand_timers.fire()
         await asyncio.sleep(0.01)
     assert await counts(hand_bus) == (0, 0)
+
+
+def test_a_received_message_has_the_common_fields() -> None:
+    with SyncMessageBus() as bus:
+        bus.send("q", b"{}", content_type="application/json", subject="s", reply_to="answers")
+        [message] = bus.receive_batch("q", timeout=0, mode="receive_and_delete")
+    assert (message.content_type, message.subject, message.reply_to) == ("application/json", "s", "answers")
+
+
+def test_a_message_that_is_not_settled_at_the_end_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with SyncMessageBus(tmp_path / "bus.db") as bus:
+        bus.send_many("q", [1, 2])
+        bus.send("settled", 1)
+        for message in bus.receive_batch("settled", timeout=0):
+            message.complete()
+        [kept] = bus.receive_batch("q", timeout=0)
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        (
+            "WARNING",
+            "1 message of 'q' was received and not settled: it is redelivered when its lock ends (lock_duration of the "
+            "queue)",
+        )
+    ]
+    assert not kept.settled
+
+
+async def test_the_async_bus_logs_it_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with MessageBus(tmp_path / "bus.db") as bus:
+        await bus.send_many("q", [1, 2])
+        await bus.receive_batch("q", 2, timeout=0)
+    assert [each.getMessage() for each in caplog.records] == [
+        "2 messages of 'q' were received and not settled: they are redelivered when their locks end (lock_duration of "
+        "the queue)"
+    ]

@@ -1,6 +1,7 @@
 """The first argument of a bus: what it may be, and what each of them means."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.store_url import sqlite_url, url_of
 from unibus.errors import StoreUnavailable, UsageError
+from unibus.stores.seam.durability import Durability
 
 
 @pytest.mark.parametrize("store", [None, "memory://", "memory", "in_memory", "inmemory", "memory://x"])
@@ -241,3 +243,39 @@ def test_a_folder_that_does_not_exist_names_both_paths(
         f"{scheme}:////no-such-folder/x for /no-such-folder/x"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "store", [":memory:", "sqlite:///:memory:", "sqlite:///:memory:?durability=D1", Path(":memory:")]
+)
+def test_the_word_for_memory_of_sqlite_makes_no_file(
+    store: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as error:
+        SyncMessageBus(store)
+    assert str(error.value) == ("':memory:' would be the name of a file (write memory://, or leave the store out)")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_that_name_is_still_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    SyncMessageBus(f"sqlite:///{tmp_path}/:memory:").close()
+    SyncMessageBus("sqlite:///:memory:").close()
+
+
+def test_file_is_no_kind_of_store() -> None:
+    with pytest.raises(UsageError) as error:
+        SyncMessageBus("file:///tmp/bus.db")
+    assert error.value.what == "file:// names a file, and not the kind of store that is in it"
+    assert "did you mean" not in error.value.hint
+    assert "sqlite:///file.db (one SQLite file)" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: SyncMessageBus("sqlite:///bus.db?durability=D9"), lambda: Durability.of("D9")]
+)
+def test_an_unknown_durability_names_the_levels_that_stores_have(make: Callable[[], object]) -> None:
+    with pytest.raises(UsageError) as error:
+        make()
+    assert error.value.hint == "use D0 (in memory), D1 (survives the end of the process) or D2 (survives a power cut)"

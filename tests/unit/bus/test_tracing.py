@@ -688,7 +688,7 @@ def run(code: str) -> str:
 
 @pytest.mark.processes
 def test_without_opentelemetry_the_error_names_the_extra() -> None:
-    assert "pip install 'unibus[otel]'" in run(
+    assert "pip install '.[otel]'" in run(
         "import sys; sys.modules['opentelemetry'] = None\n"
         "import unibus.bus.otel.tracing as t, unibus.sync, unibus.errors as e\n"
         "with unibus.sync.MessageBus() as bus:\n"

@@ -37,6 +37,15 @@ def test_the_first_of_a_channel_is_a_warning_with_the_way_out(
     assert unrouted(sync_bus, "orders") == 5
 
 
+def test_the_name_of_a_queue_gets_another_way_out(sync_bus: SyncMessageBus, caplog: pytest.LogCaptureFixture) -> None:
+    sync_bus.create_queue("orders")
+    sync_bus.publish("orders", 1)
+    assert lines(caplog) == [
+        "'orders' is a queue: a message that is published is not stored in it, and not delivered; write "
+        "send('orders', …)"
+    ]
+
+
 @pytest.mark.parametrize("way", ["many", "dedup", "message", "from_sync"])
 def test_every_way_of_publishing_says_so(way: str, sync_bus: SyncMessageBus, caplog: pytest.LogCaptureFixture) -> None:
     if way == "many":

@@ -212,7 +212,7 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     result = shell("capture", "bus.db")
-    assert (result.exit_code, "unibus[capture]" in result.stderr) == (2, True)
+    assert (result.exit_code, "'.[capture]'" in result.stderr) == (2, True)
     monkeypatch.setattr(capture_child, "find_spec", lambda name: None)
     with pytest.raises(ExtraMissing, match="pyarrow"):
         MessageBus("sqlite:///bus.db?capture=cap")

@@ -79,3 +79,23 @@ def test_a_terminal_gets_blocks(shell: Any, terminal: Any) -> None:
     assert looking.read_all() == 0, looking.output
     assert "not delivered yet" in looking.output
     assert "  hello\r\n  there\r\n" in looking.output
+
+
+def test_people_see_bytes_as_what_their_content_type_says(terminal: Any) -> None:
+    with MessageBus("unibus.db") as bus:
+        bus.send("q", b'{"tea": 2}', content_type="application/json; charset=utf-8")
+        bus.send("q", "Grüße".encode(), content_type="text/plain")
+        bus.send("q", b"no json", content_type="application/json")
+        bus.send("q", b"\x00\x01")
+    looking = terminal("peek", "q")
+    assert looking.read_all() == 0, looking.output
+    shown = looking.output
+    assert '"tea": 2' in shown
+    assert "Grüße" in shown
+    assert "bytes in base64: bm8ganNvbg==" in shown
+    assert "bytes in base64: AAE=" in shown
+
+
+def test_without_a_file_the_hint_names_the_address_of_a_server(shell: Any) -> None:
+    result = shell("peek", "q")
+    assert "--url http://localhost:5300" in result.stderr

@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_made(shell: Any) -> None:
 def test_a_missing_package_is_a_wrong_call(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "unibus.pipeline.generator.generate", None)
     result = shell("pipeline", "generate", "--messages", "1", "--out", "made")
-    assert (result.exit_code, "unibus[pipeline]" in result.stderr) == (2, True)
+    assert (result.exit_code, "'.[pipeline]'" in result.stderr) == (2, True)
 
 
 def test_ended_before_its_end_it_tells_that_this_is_a_part(shell: Any) -> None:

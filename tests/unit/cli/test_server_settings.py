@@ -105,7 +105,7 @@ def test_without_the_extra_it_says_what_to_install(shell: Shell, monkeypatch: py
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
         "error: `unibus serve` needs the package uvicorn",
-        'hint: pip install "unibus[server]"',
+        "hint: in the checkout of unibus: pip install '.[server]'",
     ]
 
 

@@ -229,4 +229,4 @@ def test_without_fastapi_the_extra_is_named() -> None:
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "pip install 'unibus[fastapi]'" in done.stdout
+    assert "pip install '.[fastapi]'" in done.stdout

@@ -16,7 +16,7 @@ from unibus.bus.api.runtime import BusFinalizer, BusRuntime
 from unibus.bus.compat.backend_workers import BackendWorkers
 from unibus.bus.compat.backends import MessageBackend
 from unibus.bus.health import HealthStatus
-from unibus.bus.mistaken_keywords import CONSTRUCTOR, unknown_keyword
+from unibus.bus.mistaken_keywords import CONSTRUCTOR, SCHEDULE, unknown_keyword
 from unibus.bus.names import checked_name
 from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
 from unibus.bus.pubsub.backpressure import on_a_loop, one_or_all
@@ -199,8 +199,16 @@ class BusOperations:
         self._only_in_memory("pop")
         return self._runtime.pop(channel)
 
-    def dead_letters(self, channel: str) -> list[Message]:
-        """The messages in `<channel>/$DeadLetterQueue`, of a channel without dead_letter_channel. Removes nothing."""
+    def dead_letters(self, channel: str = "") -> list[Message]:
+        """The messages in `<channel>/$DeadLetterQueue`, of a channel without dead_letter_channel. Removes nothing.
+
+        Also of a channel in memory, whose dead-lettered messages `dead_letter_queue()` does not have.
+        """
+        if not channel:
+            raise UsageError(
+                "dead_letters() needs the name of a channel",
+                "write dead_letters('orders'); dead_letter_queue().list_messages() lists all of the store",
+            )
         self._only_in_memory("list dead-lettered messages")
         return self._runtime.dead_letters(channel)
 
@@ -532,10 +540,7 @@ class BusOperations:
 
 
 def cannot_schedule() -> UsageError:
-    return UsageError(
-        "publish() delivers at once and cannot schedule a message",
-        "use send(queue, payload, delay=…) or schedule(queue, payload, at), which store the message until then",
-    )
+    return UsageError("publish() delivers at once and cannot schedule a message", SCHEDULE)
 
 
 def several(payloads: Iterable[object]) -> list[object]:

@@ -212,7 +212,7 @@ class MessageBus(BusOperations):
         self._only_in_memory("request")
         check_request_keywords(fields)
         message = self._message(channel, payload, None, self._properties_of(fields))
-        return settled.request(self._request(message, timeout))
+        return settled.request(partial(self._request, message, timeout))
 
     async def _request(self, message: Message, timeout: float | None) -> object:
         loop = asyncio.get_running_loop()
@@ -353,7 +353,8 @@ class MessageBus(BusOperations):
         be undone. Raises EntityNotFound, and UsageError for a topic: purge its subscriptions.
         """
         queues = self._runtime.queues().outside_of_transactions()
-        return walk_async(purge_entity(queues, checked_name(entity)))
+        name = checked_name(entity, "queue name")
+        return settled.purge(lambda: walk_async(purge_entity(queues, name)))
 
     @property
     def entities(self) -> Entities:
@@ -418,7 +419,7 @@ class MessageBus(BusOperations):
         Does not wait for messages without a subscriber: those that a channel keeps, and those in queues.
         """
         self._only_in_memory("drain")
-        return self._runtime.drain.wait_async(timeout)
+        return settled.drain(partial(self._runtime.drain.wait_async, timeout))
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> Awaitable[bool]:
         """Stop the delivery; messages wait for `start`. False if a handler was still running at the timeout.
@@ -426,7 +427,7 @@ class MessageBus(BusOperations):
         The close of a stopped bus does not wait for its backlog.
         """
         self._only_in_memory("stop")
-        return self._stop(timeout)
+        return settled.stop(partial(self._stop, timeout))
 
     async def _stop(self, timeout: float | None) -> bool:
         runtime = self._runtime
@@ -446,7 +447,7 @@ class MessageBus(BusOperations):
         It may be called several times; every call returns when the bus is closed. A call that is cancelled or
         interrupted only stops waiting: the bus continues to close, and the next call waits for the same end.
         """
-        return self._close(drain_timeout)
+        return settled.close(partial(self._close, drain_timeout))
 
     async def _close(self, drain_timeout: float | None) -> None:
         shutdown = self._runtime.shutdown

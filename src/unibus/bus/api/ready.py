@@ -6,7 +6,7 @@ coroutine that was never awaited, so they are those of the methods.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from unibus.bus.compat.backends import MessageBackend
@@ -36,16 +36,33 @@ async def publish_many(messages: list[Message]) -> list[Message]:
     return messages
 
 
-async def request(answer: Awaitable[object]) -> object:
-    return await answer
-
-
 async def published_by(backend: MessageBackend, message: Message) -> Message:
     await backend.publish(BusMessage(message))
     return message
 
 
-# These do nothing before they are awaited, so it matters that Python's warning names the method.
+# These do nothing before they are awaited, so it matters that Python's warning names the method. `begin` makes the
+# coroutine that does the work: made by the caller it would be a second one that was never awaited.
+
+
+async def request(begin: Callable[[], Awaitable[object]]) -> object:
+    return await begin()
+
+
+async def purge(begin: Callable[[], Awaitable[int]]) -> int:
+    return await begin()
+
+
+async def drain(begin: Callable[[], Awaitable[bool]]) -> bool:
+    return await begin()
+
+
+async def stop(begin: Callable[[], Awaitable[bool]]) -> bool:
+    return await begin()
+
+
+async def close(begin: Callable[[], Awaitable[None]]) -> None:
+    await begin()
 
 
 async def query_messages(query: "Query") -> "QueryResult":

@@ -137,6 +137,7 @@ class BusRuntime:
         self._queues.check_entity = self.registry.names.check_entity
         self.registry.patterns.is_durable = by_default
         self.shutdown.durable = self.durable
+        self.shutdown.received_from = self._queues.received_from
         if folder is not None:
             try:
                 self.shutdown.capture = CaptureChild(cast(str, store), folder)

@@ -325,7 +325,7 @@ class SyncMessageBus(BusOperations):
         be undone. Raises EntityNotFound, and UsageError for a topic: purge its subscriptions.
         """
         queues = self._runtime.queues().outside_of_transactions()
-        return walk(purge_entity(queues, checked_name(entity)))
+        return walk(purge_entity(queues, checked_name(entity, "queue name")))
 
     @property
     def entities(self) -> SyncEntities:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Final, final
 
 from unibus.bus.dead_letter_copy import dead_letter
-from unibus.bus.error_texts import error_text
+from unibus.bus.error_texts import described
 from unibus.bus.execution.failure_log import FailedDelivery, FailureLog, command_for_channel, shown
 from unibus.bus.execution.retries import PendingRetries
 from unibus.bus.pubsub.channel import Channel, Evicted
@@ -237,7 +237,8 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         """Answer a request with its failure, so that the requester need not wait for its timeout."""
         properties = message.properties
         if properties is not None and properties.reply_to is not None:
-            self._reply(properties.reply_to, message, None, {"error_reason": reason, "error_text": error_text(error)})
+            text = "" if error is None else described(error)
+            self._reply(properties.reply_to, message, None, {"error_reason": reason, "error_text": text})
 
 
 def refuse_coroutine(group: str, result: object) -> None:

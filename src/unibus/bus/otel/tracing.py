@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from unibus.bus.api.bus_operations import BusOperations
 from unibus.errors import ExtraMissing, UsageError
+from unibus.extras import install_extra
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -26,7 +27,7 @@ def instrument(bus: AnyBus, tracer_provider: "TracerProvider | None" = None) -> 
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
-        raise ExtraMissing("tracing needs OpenTelemetry", "install the extra: pip install 'unibus[otel]'") from error
+        raise ExtraMissing("tracing needs OpenTelemetry", install_extra("otel")) from error
     if not isinstance(bus, BusOperations):
         raise UsageError(f"instrument needs a bus, not a {type(bus).__name__}")
     if bus._workers is not None:

@@ -119,6 +119,7 @@ class DurableChannels:
                 settings["default_ttl"] = config.ttl
             if config.dedup_window is not None:
                 settings["dedup_window"] = max(config.dedup_window, 20.0)
+            self._registry.names.check_persistent(name)
             # The topic may exist: from an earlier publish, or from an earlier run with other settings. So update it.
             self._make(TOPIC, name)
             _commit_later(self._queues.update(name, settings))
@@ -190,6 +191,7 @@ class DurableChannels:
                 "leave it out, or use a channel with persistent=False",
             )
         pattern = pattern_of(target, options)
+        self._registry.names.check_persistent(str(pattern.text))
         channel = self._registry.get_or_make(str(pattern.text))
         given = options.get("group")
         name = given or _default_group(self._queues.store, channel.name, handler, module)

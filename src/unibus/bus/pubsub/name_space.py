@@ -14,13 +14,16 @@ queues are exempt: rejecting one would lose a message.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from unibus.bus.pubsub.channel import Channel
 from unibus.bus.pubsub.exchange import is_internal
-from unibus.core.lifecycle.state.entity import KIND_NAMES, TOPIC
+from unibus.core.lifecycle.state.entity import KIND_NAMES, QUEUE, TOPIC
 from unibus.errors import EntityExists
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.store import Store
+
+RECEIVE: Final = "receive() from it, or choose another name for the channel"
 
 
 class NameSpace:
@@ -42,10 +45,19 @@ class NameSpace:
         found = self.store.catalog.find(name)
         if found is not None:
             kind = KIND_NAMES[found.kind]
-            hint = "receive() from it, or choose another name for the channel"
+            hint = RECEIVE
             if found.kind == TOPIC and self.store.durability != Durability.D0:
                 hint = f"call create_channel({name!r}, persistent=True) first, or choose another name"
             raise EntityExists(f"{name!r} is a {kind} of the store; a channel in memory cannot have its name", hint)
+
+    def check_persistent(self, name: str) -> None:
+        """Raise EntityExists if a persistent channel, which is a topic, would have the name of a queue."""
+        if self.is_queue(name):
+            raise EntityExists(f"{name!r} is a queue of the store; a persistent channel cannot have its name", RECEIVE)
+
+    def is_queue(self, name: str) -> bool:
+        found = None if self.store is None else self.store.catalog.find(name)
+        return found is not None and found.kind == QUEUE
 
     def check_entity(self, name: str) -> None:
         """Raise EntityExists if a new queue or topic has the name of a channel in memory."""

@@ -167,7 +167,7 @@ class Registry(ChannelProvider):
         # First: a log handler may publish to this channel again, which would recurse.
         channel.is_unrouted_reported = True
         if not is_internal(channel.name):
-            self._unrouted.report(channel.name)
+            self._unrouted.report(channel.name, self.names.is_queue(channel.name))
 
     def set_config(self, config: BusConfig) -> None:
         """Set the config of channels that are created from now on."""

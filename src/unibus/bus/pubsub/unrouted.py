@@ -21,14 +21,23 @@ class UnroutedWarnings:
     def __init__(self) -> None:
         self._named: set[str] = set()
 
-    def report(self, channel: str) -> None:
-        """Log the first unrouted message of the channel; nothing for a channel named before, or beyond the limit."""
+    def report(self, channel: str, is_queue: bool = False) -> None:
+        """Log the first unrouted message of the channel; nothing for a channel named before, or beyond the limit.
+
+        `is_queue`: a queue of the store has this name, and a channel in memory of the same name cannot be created.
+        """
         with LOCK:  # Not held while logging: a log handler is code of the user, and may publish.
             count = len(self._named)
             if channel in self._named or count > CHANNELS_NAMED_MAX:
                 return
             self._named.add(channel)
-        if count < CHANNELS_NAMED_MAX:
+        if is_queue:
+            log.warning(
+                "%r is a queue: a message that is published is not stored in it, and not delivered; write send(%r, …)",
+                channel,
+                channel,
+            )
+        elif count < CHANNELS_NAMED_MAX:
             log.warning(
                 "channel %r has no subscriber, so the message is not delivered: subscribe before you publish, or call "
                 "create_channel(%r), which keeps messages for the first subscriber",

@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 PEEK_LOCK: Final = "peek_lock"
 RECEIVE_AND_DELETE: Final = "receive_and_delete"
+QUEUE_NAME: Final = "queue name"  # In errors about a name.
 NAMES_REMEMBERED_MAX: Final = 10_000
 
 
@@ -89,6 +90,9 @@ class Queues:
         self.chance: Callable[[], float] = random.random
         self.watcher: Interceptor | None = None
         self.misspelt = MisspeltQueues()
+        self.received_from: set[str] = (
+            set()
+        )  # Where receivers of this bus have locked messages; for the end of the bus.
         self.check_entity: Callable[[str], None] = _nothing  # Raises EntityExists if a channel in memory has the name.
 
     # Sending
@@ -155,13 +159,13 @@ class Queues:
                 raise UsageError(
                     "send(message) takes no other arguments", "set payload and fields on the Message itself"
                 )
-            name = checked_name(entity.channel)
+            name = checked_name(entity.channel, QUEUE_NAME)
             if name not in self.named:
                 self._remember(name)
             command = send_of(entity, name)
         else:
             if not isinstance(entity, str) or entity not in self.named:
-                self._remember(checked_name(entity))
+                self._remember(checked_name(entity, QUEUE_NAME))
             assert isinstance(entity, str)
             command = self._command(entity, payload, fields)
         # Decided by the store when it applies the command, and not by a lookup here: two first senders create one
@@ -175,6 +179,8 @@ class Queues:
         if is_wildcard(name):
             check_new_entity(name, self.store)
             return
+        if not self.strict and self.misspelt.may_compare_sends() and self.store.catalog.find(name) is None:
+            self.misspelt.compare_send(name, self.store.entities())
         # Names come from callers, so the cache must not grow without a limit. Clearing it costs one more check for each
         # name.
         if len(self.named) > NAMES_REMEMBERED_MAX:
@@ -374,7 +380,7 @@ def _with_id(message: Message, message_id: object) -> Message:
 
 
 def checked_entity_name(name: str) -> str:
-    checked = checked_name(name)
+    checked = checked_name(name, "name of a queue or topic")
     if is_reserved(checked):
         raise NameInvalid(
             f"entity name {name!r} uses a reserved word", "no part of it may begin with $ or be 'Subscriptions'"
@@ -383,7 +389,7 @@ def checked_entity_name(name: str) -> str:
 
 
 def checked_subscription_name(name: str) -> str:
-    checked = checked_name(name)
+    checked = checked_name(name, "subscription name")
     if "/" in checked or checked.startswith("$"):
         raise NameInvalid(f"subscription name {name!r} contains / or begins with $", "choose another name")
     return checked

@@ -107,6 +107,18 @@ class DeliveredMessage:
         return self.message.correlation_id
 
     @property
+    def content_type(self) -> str | None:
+        return self.message.content_type
+
+    @property
+    def subject(self) -> str | None:
+        return self.message.subject
+
+    @property
+    def reply_to(self) -> str | None:
+        return self.message.reply_to
+
+    @property
     def enqueued_at(self) -> datetime:
         return datetime.fromtimestamp(float(self._claimed.enqueued_ns) / 1e9, UTC)
 
@@ -167,26 +179,31 @@ class DeliveredMessage:
     def _settle_as(self, verb: int) -> Pending[None]:
         return self._settle(self._command(verb), None)
 
-    def _abandon(self, delay: float | None, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
-        command = self._command(ABANDON)
-        command.delay_ns = 0 if delay is None else seconds_ns("delay", delay)
-        return self._settle(command, properties)
-
     def _defer(self, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
         return self._settle(self._command(DEFER), properties)
 
-    def _dead_letter(
-        self, reason: str, description: str, properties: Mapping[str, HeaderValue] | None
-    ) -> Pending[None]:
-        command = self._command(DEAD_LETTER)
-        command.reason = reason
-        command.description = description
-        return self._settle(command, properties)
 
-    def _renew(self) -> Pending[None]:
-        # Only for its check: raises UsageError for a message without a lock.
-        self._command(RELEASE)
-        return self._queues.renew(self._claimed, Renew(self.entity, self.sequence, self._claimed.token))
+def _abandon(
+    message: DeliveredMessage, delay: float | None, properties: Mapping[str, HeaderValue] | None
+) -> Pending[None]:
+    command = message._command(ABANDON)
+    command.delay_ns = 0 if delay is None else seconds_ns("delay", delay)
+    return message._settle(command, properties)
+
+
+def _dead_letter(
+    message: DeliveredMessage, reason: str, description: str, properties: Mapping[str, HeaderValue] | None
+) -> Pending[None]:
+    command = message._command(DEAD_LETTER)
+    command.reason = reason
+    command.description = description
+    return message._settle(command, properties)
+
+
+def _renew(message: DeliveredMessage) -> Pending[None]:
+    # Only for its check: raises UsageError for a message without a lock.
+    message._command(RELEASE)
+    return message._queues.renew(message._claimed, Renew(message.entity, message.sequence, message._claimed.token))
 
 
 def _description(message: DeliveredMessage) -> str:
@@ -207,7 +224,7 @@ class Received(DeliveredMessage):
 
         After the last delivery (max_delivery_count) it is dead-lettered. `properties` override headers.
         """
-        return self._abandon(delay, properties)
+        return _abandon(self, delay, properties)
 
     def defer(self, properties: Mapping[str, HeaderValue] | None = None) -> Pending[None]:
         """Defer it: only `receive_deferred([message.sequence])` delivers it again."""
@@ -217,7 +234,7 @@ class Received(DeliveredMessage):
         self, reason: str = "", description: str = "", properties: Mapping[str, HeaderValue] | None = None
     ) -> Pending[None]:
         """Move it to the dead-letter queue, with the reason and a description."""
-        return self._dead_letter(reason, description, properties)
+        return _dead_letter(self, reason, description, properties)
 
     def release(self) -> Pending[None]:
         """Make it ready again at its position without counting this delivery."""
@@ -225,7 +242,7 @@ class Received(DeliveredMessage):
 
     def renew_lock(self) -> Pending[None]:
         """Extend the lock by its full duration from now. Not needed inside `async with message`."""
-        return self._renew()
+        return _renew(self)
 
     async def __aenter__(self) -> "Received":
         self._task = asyncio.current_task()
@@ -298,7 +315,7 @@ class SyncReceived(DeliveredMessage):
 
         After the last delivery (max_delivery_count) it is dead-lettered. `properties` override headers.
         """
-        self._abandon(delay, properties).wait()
+        _abandon(self, delay, properties).wait()
 
     def defer(self, properties: Mapping[str, HeaderValue] | None = None) -> None:
         """Defer it: only `receive_deferred([message.sequence])` delivers it again."""
@@ -308,7 +325,7 @@ class SyncReceived(DeliveredMessage):
         self, reason: str = "", description: str = "", properties: Mapping[str, HeaderValue] | None = None
     ) -> None:
         """Move it to the dead-letter queue, with the reason and a description."""
-        self._dead_letter(reason, description, properties).wait()
+        _dead_letter(self, reason, description, properties).wait()
 
     def release(self) -> None:
         """Make it ready again at its position without counting this delivery."""
@@ -316,7 +333,7 @@ class SyncReceived(DeliveredMessage):
 
     def renew_lock(self) -> None:
         """Extend the lock by its full duration from now. Not needed inside `with message`."""
-        self._renew().wait()
+        _renew(self).wait()
 
     def __enter__(self) -> "SyncReceived":
         # Without a callback: no thread can be cancelled. Its settlement raises LockLost.

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar, cast
 
@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from unibus.bus.other_api import ASYNC_BLOCK, SYNC_BLOCK, refuse
 from unibus.bus.pubsub.loop_call import notify_loop
+from unibus.bus.queues.iterations import ReceivedMessages, SyncReceivedMessages
 from unibus.bus.queues.lock_renewal import KeptSession, renewal_of
 from unibus.bus.queues.operations import PEEK_LOCK, RECEIVE_AND_DELETE, Queues, notify_settled
 from unibus.bus.queues.received import Received, SyncReceived
@@ -217,6 +218,8 @@ def _undo(queues: Queues, pending: Pending[T]) -> None:
 
 async def _claim_async(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Claimed]:
     found = await until_async(queues, request.entity, lambda: claim(queues, request), timeout_s)
+    if found and request.lock:
+        queues.received_from.add(request.entity)
     # Only after an empty result: a cancellation in the await below cannot lose a claimed message.
     if queues.misspelt.is_suspect(request.entity, len(found)):
         # A hint must not turn an empty result into an error, for instance on a bus that has just been closed.
@@ -232,7 +235,11 @@ async def receive_batch(queues: Queues, request: ClaimRequest, timeout_s: float 
     return [Received(queues, each) for each in await claiming]
 
 
-async def receive(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> AsyncIterator[Received]:
+def receive(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> ReceivedMessages:
+    return ReceivedMessages(_received(queues, request, timeout_s))
+
+
+async def _received(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> AsyncGenerator[Received]:
     """Yield one message at a time, so that a receiver locks no more than it works on."""
     single = replace(request, count=1)
     # A new claim for each message, and not one claim for several: what is locked and not yet yielded would lose its
@@ -347,6 +354,8 @@ def _waited(queues: Queues, pending: Pending[T]) -> T:
 
 def _claim(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Claimed]:
     found = until(queues, request.entity, lambda: claim(queues, request), timeout_s)
+    if found and request.lock:
+        queues.received_from.add(request.entity)
     if queues.misspelt.is_suspect(request.entity, len(found)):
         with contextlib.suppress(BusError):  # As above.
             queues.misspelt.compare(request.entity, [each.name for each in queues.store.entities().wait()])
@@ -359,7 +368,11 @@ def receive_batch_sync(queues: Queues, request: ClaimRequest, timeout_s: float |
     return [SyncReceived(queues, each) for each in _claim(queues, request, timeout_s)]
 
 
-def receive_sync(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> Iterator[SyncReceived]:
+def receive_sync(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> SyncReceivedMessages:
+    return SyncReceivedMessages(_received_sync(queues, request, timeout_s))
+
+
+def _received_sync(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> Generator[SyncReceived]:
     single = replace(request, count=1)
     while received := receive_batch_sync(queues, single, timeout_s):
         yield received[0]

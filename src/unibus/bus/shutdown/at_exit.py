@@ -13,12 +13,14 @@ All of this runs in the main thread: at interpreter exit Python 3.12 and later c
 """
 
 import atexit
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from unibus.bus.mistaken_keywords import publish_hint
 from unibus.bus.shutdown.steps import Shutdown
 from unibus.bus.shutdown.unhandled import EXITED, described
 from unibus.counting import counted
@@ -138,6 +140,15 @@ def finish(shutdowns: Iterable[Shutdown], finish_s: float = FINISH_S) -> None:
             return
 
 
+def explain_publish(error: object) -> None:
+    """Log what was meant by a mistaken keyword of `publish`, if that error has ended the program. One that left the
+    block of a bus has the hint as a note."""
+    hint = publish_hint(error) if isinstance(error, BaseException) else ""
+    if hint and not hasattr(error, "__notes__"):
+        log.warning("publish: %s", hint)
+
+
 @atexit.register
 def finish_open_buses() -> None:
+    explain_publish(getattr(sys, "last_value", None))  # Set by the interpreter when it has shown the error.
     finish(list(open_buses))

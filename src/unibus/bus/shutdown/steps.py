@@ -21,7 +21,7 @@ from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.group import Group
 from unibus.bus.pubsub.registry import Registry
 from unibus.bus.shutdown.closing import Closing, ClosingStep
-from unibus.bus.shutdown.unhandled import CLOSED, Unhandled
+from unibus.bus.shutdown.unhandled import CLOSED, Unhandled, report_unsettled
 from unibus.bus.subscriptions.drain import LEAST_S, Drain
 from unibus.bus.timers import ThreadTimers, Timers
 from unibus.capture.child import CaptureChild
@@ -60,6 +60,7 @@ class Shutdown:
         self.join: Join = threading.Thread.join
         self.store: Store | None = None
         self.durable: DurableChannels | None = None
+        self.received_from: set[str] = set()  # The queues that receivers of this bus have locked messages of.
         self.outboxes: Outboxes | None = None
         self.capture: CaptureChild | None = None
         self._exchange = exchange
@@ -193,6 +194,8 @@ class Shutdown:
         self._executors.end_loop(self._left_s(), self.closing.callers.slots(), self.closing.callers.threads())
         # Counted when no handler can finish any more, and while the store can still be asked.
         self._unhandled.report(self.store, self.durable, self.end)
+        if self.store is not None:
+            report_unsettled(self.store, self.received_from)
 
     def _close_outboxes(self) -> None:
         """Relay committed messages of outboxes into the store before it is closed, while there is time."""

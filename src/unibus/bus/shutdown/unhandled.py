@@ -221,6 +221,31 @@ def _log_stored(store: Store, entities: Iterable[str]) -> None:
             )
 
 
+def report_unsettled(store: Store, received_from: Iterable[str]) -> None:
+    """Log the messages that were received by this bus and not settled: no receiver gets them before their locks end.
+
+    Not released: only their receivers have the lock tokens, and a message object that is still held could not tell that
+    it was redelivered. A store in memory ends with its messages, which were counted above.
+    """
+    if store.durability == Durability.D0:
+        return
+    for entity in sorted(received_from):
+        try:
+            info = store.catalog.entity(entity).wait()
+        except BusError:
+            return  # The store has failed, and has logged that.
+        if info is not None and info.locked:
+            one = info.locked == 1
+            log.warning(
+                "%s of %r %s received and not settled: %s redelivered when %s (lock_duration of the queue)",
+                counted(info.locked, "message"),
+                entity,
+                "was" if one else "were",
+                "it is" if one else "they are",
+                "its lock ends" if one else "their locks end",
+            )
+
+
 def _listed(left: list[tuple[int, str]]) -> str:
     parts = [text for _, text in sorted(left, key=lambda each: -each[0])[:SHOWN_MAX]]
     if len(left) > SHOWN_MAX:

@@ -27,6 +27,7 @@ from unibus.core.topics.pattern import EXACT, Pattern
 from unibus.errors import ConfigInvalid, HandlerInvalid, NameInvalid
 from unibus.limits import QUEUE_SIZE_DEFAULT, RETRY_BACKOFF_DEFAULT, RETRY_DELAY_S_MAX, RETRY_JITTER_DEFAULT
 from unibus.near_names import hint_for_name
+from unibus.other_words import meant_among
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -265,29 +266,15 @@ def pattern_of(target: str | Pattern, options: SubscribeOptions) -> Pattern:
 _CHOICES = {"dispatch": ("pool", "inline"), "overflow": ("drop_oldest", None), "requeue": ("front", "back")}
 
 
-# Names of other message buses for our options, for the hint. The module is the second argument of the form
-# subscribe(channel, module, handler).
-_WORDS = {
-    "handler": ("callback", "callable", "func", "function", "fn", "listener", "module", "module_name"),
-    "retry_attempts": ("retries", "retry", "retry_count", "max_retries", "max_attempts", "tries", "max_tries"),
-    "retry_delay": ("backoff_seconds", "retry_after", "retry_interval", "countdown"),
-    "concurrency": ("workers", "worker_count", "max_workers", "threads", "parallel", "parallelism", "prefetch"),
-    "group": ("consumer_group", "consumer", "queue", "queue_group", "subscription", "name"),
-    "match": ("pattern", "wildcard", "prefix", "regex", "glob"),
-    "filter": ("predicate", "condition", "where", "selector"),
-    "queue_size": ("max_size", "maxsize", "max_queue_size", "buffer_size"),
-    "start": ("offset", "position", "from_beginning", "start_at"),
-}
-_MEANT = {word: name for name, words in _WORDS.items() for word in words}
-
-
 def check_option_names(options: Collection[str]) -> None:
     """Raise ConfigInvalid for an unknown option; the hint names the closest known one. Also for the decorator form."""
     unknown = sorted(set(options) - set(SubscribeOptions.__annotations__))
     if not unknown:
         return
     known = sorted([*SubscribeOptions.__annotations__, "handler", "retry_attempts", "retry_delay", "concurrency"])
-    raise ConfigInvalid(f"subscribe has no option {unknown[0]!r}", hint_for_name(unknown[0], known, meant=_MEANT))
+    raise ConfigInvalid(
+        f"subscribe has no option {unknown[0]!r}", hint_for_name(unknown[0], known, meant=meant_among(known))
+    )
 
 
 def checked_target(channel: object, handler: object) -> str | Pattern:

@@ -26,6 +26,7 @@ from unibus.cli.terminal.shared_options import Json
 from unibus.cli.terminal.signals import stopping
 from unibus.counting import counted
 from unibus.errors import StoreUnavailable, UsageError
+from unibus.extras import install_extra
 from unibus.stores.files.local_folder import local_folder
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _is_store(given: str) -> bool:
 def check_extra() -> None:
     """Raises UsageError if pyarrow is not installed."""
     if find_spec("pyarrow") is None:
-        raise UsageError("capturing needs pyarrow, which is not installed", "pip install 'unibus[capture]'")
+        raise UsageError("capturing needs pyarrow, which is not installed", install_extra("capture"))
 
 
 # Options

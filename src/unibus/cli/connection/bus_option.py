@@ -56,7 +56,7 @@ def store_url(given: str, makes: bool = False) -> str:
     if not makes and path and kind and not Path(path).exists():
         raise StoreUnavailable(
             f"{kind} {path} does not exist",
-            "`unibus send` creates it; --url or UNIBUS_URL names another store",
+            "`unibus send` creates it; --url or UNIBUS_URL names another store, or a server: --url http://localhost:5300",
         )
     return url
 

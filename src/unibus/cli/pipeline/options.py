@@ -13,6 +13,7 @@ import typer
 from unibus.cli.terminal.folders import check_can_write
 from unibus.cli.terminal.output import aside
 from unibus.errors import BusError, ExtraMissing, StoreUnavailable, UsageError
+from unibus.extras import install_extra
 from unibus.stores.files.local_folder import local_folder
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LAKE: Final = "unibus-lake"
 DEFAULT_CAPTURE: Final = "unibus-capture"
-EXTRA_HINT: Final = "pip install 'unibus[pipeline]'"
+EXTRA_HINT: Final = install_extra("pipeline")
 
 
 def _lake_path(given: Path) -> Path:

@@ -52,11 +52,15 @@ class Report(enum.StrEnum):
     CONSUMERS = "consumers"
 
 
+*_ALL_BUT_LAST, _LAST = Report
+REPORT_HELP: Final = f"{', '.join(_ALL_BUT_LAST)} or {_LAST}."
+
+
 @dataclass(frozen=True)
 class ReportOptions:
     what: Annotated[
         Report,
-        typer.Argument(metavar="WHAT", help="channels, latency, failures, stuck or consumers.", show_default=False),
+        typer.Argument(metavar="WHAT", help=REPORT_HELP, show_default=False),
     ]
     since: Annotated[
         str | None,
@@ -75,7 +79,7 @@ class ReportOptions:
 
 @with_options(ReportOptions)
 def report(options: ReportOptions) -> ExitCode:
-    """Show a report: channels, latency, failures, stuck messages or consumers.
+    """Show a report of the lake.
 
     Prints a table with plots on a terminal, JSON Lines to a pipe.
 

@@ -11,6 +11,7 @@ from unibus.cli.terminal.options import with_options
 from unibus.config.sources import Configuration, read_configuration
 from unibus.core.access.rules import WELL_KNOWN_KEY
 from unibus.errors import ExtraMissing
+from unibus.extras import install_extra
 
 if TYPE_CHECKING:
     from unibus.endpoints.server.server import Server
@@ -68,4 +69,4 @@ def _show(server: "Server[Any]") -> None:
 def _check_packages() -> None:
     for package in ("cryptography", "fastapi", "httptools", "uvicorn"):
         if importlib.util.find_spec(package) is None:
-            raise ExtraMissing(f"`unibus serve` needs the package {package}", 'pip install "unibus[server]"')
+            raise ExtraMissing(f"`unibus serve` needs the package {package}", install_extra("server"))

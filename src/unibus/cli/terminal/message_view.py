@@ -4,6 +4,7 @@ The record is the JSON form of a message (core/codec/document.py) with the field
 read the body: "json" is plain JSON, "tagged" has the tags of core/codec/wire.py, "bytes" is base64.
 """
 
+import base64
 import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -139,11 +140,27 @@ def local_time(text: object) -> str:
 
 
 def body_text(record: Record) -> str:
-    """JSON indented, text unchanged, bytes in base64."""
+    """JSON indented, text unchanged, bytes in base64; but as JSON or text if the content type says that they are."""
     body, kind = record["body"], str(record["kind"])
+    if kind == "bytes" and isinstance(body, str):
+        body, kind = _as_content(body, str(record.get("content_type")))
     if isinstance(body, str):
         return printable(body if kind == "json" else f"{kind} in base64: {body}")
     return printable(json.dumps(body, indent=2, ensure_ascii=False))
+
+
+def _as_content(encoded: str, content_type: str) -> tuple[object, str]:
+    """The body that these bytes are by their content type, and its kind. Bytes that are not what it says stay bytes:
+    over HTTP the sender chooses it."""
+    media = content_type.partition(";")[0].strip().casefold()
+    try:
+        if media == "application/json" or media.endswith("+json"):
+            return json.loads(base64.b64decode(encoded)), "json"
+        if media.startswith("text/"):
+            return base64.b64decode(encoded).decode("utf-8"), "json"
+    except ValueError:
+        pass
+    return encoded, "bytes"
 
 
 def compact(value: object) -> str:

@@ -17,6 +17,7 @@ from unibus.core.envelope.message_properties import TEXT_FIELDS, HeaderValue, Me
 from unibus.errors import HeaderInvalid, UsageError
 from unibus.limits import HEADER_COUNT_MAX, HEADER_NAME_CHARS_MAX
 from unibus.near_names import hint_for_name
+from unibus.other_words import meant_among
 
 # Other names of a field, as other message buses have them.
 ALIASES: Final = {
@@ -65,7 +66,9 @@ def _set_field(properties: MessageProperties, name: str, value: object) -> None:
         takers = "send and publish take" if name == "priority" else "send takes"
         raise UsageError(f"{name!r} is not a field of a message", f"{takers} it as a separate argument")
     else:
-        raise UsageError(f"a message has no field {name!r}", hint_for_name(name, (*NAMES, *BESIDE), "see Message"))
+        known = (*NAMES, *BESIDE, "payload")
+        hint = hint_for_name(name, known, "see Message", meant_among(known))
+        raise UsageError(f"a message has no field {name!r}", hint)
 
 
 def _text(name: str, value: object) -> str:

@@ -5,8 +5,10 @@ A hint names subscriptions of the topic that the caller has named, and no other 
 topic only. It looks a name up and never compares it with all names, because the lock of the store is held.
 """
 
+import re
 from typing import Final
 
+from unibus.core.flow.deadletter import SUB_QUEUE
 from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC, Entity, is_reserved, subscription_path
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.near_names import near_name
@@ -15,6 +17,8 @@ CREATE: Final = "create it first"
 NAMED_MAX: Final = 5
 """Subscriptions that a hint lists."""
 _COMPARED_MAX: Final = 200
+_DEAD_LETTER_WORDS: Final = ("dlq", "deadletter", "deadletters", "deadletterqueue")
+_WORD_PARTS: Final = re.compile(r"[$_. -]")
 
 
 def meant_subscription(state: StoreState, name: str) -> Entity | None:
@@ -31,6 +35,9 @@ def hint_for_missing(state: StoreState, name: str, otherwise: str = CREATE) -> s
     meant = meant_subscription(state, name)
     if meant is not None:
         return f"write {meant.name!r}: it is a subscription of a topic"
+    whole, _, part = name.rpartition("/")
+    if _WORD_PARTS.sub("", part.casefold()) in _DEAD_LETTER_WORDS and state.find(whole) is not None:
+        return f"write {f'{whole}/{SUB_QUEUE}'!r}: it is the dead-letter queue"
     topic = state.find(topic_of(name))
     if topic is None or topic.kind != TOPIC:
         return otherwise

@@ -1,8 +1,12 @@
 """Durability levels: what an acknowledged message survives."""
 
 import enum
+from typing import Final
 
 from unibus.errors import UsageError
+
+LEVELS: Final = "use D0 (in memory), D1 (survives the end of the process) or D2 (survives a power cut)"
+"""For hints: the levels that the stores of this version have."""
 
 
 class Durability(enum.IntEnum):
@@ -24,4 +28,4 @@ class Durability(enum.IntEnum):
             return Durability[value.upper()]
         if isinstance(value, int) and not isinstance(value, bool) and value in Durability.__members__.values():
             return Durability(value)
-        raise UsageError(f"unknown durability {value!r}", f"use one of {', '.join(Durability.__members__)}")
+        raise UsageError(f"unknown durability {value!r}", LEVELS)

@@ -48,6 +48,7 @@ from unibus.limits import (
     USER_METADATA_CHARS_MAX,
 )
 from unibus.near_names import hint_for_name
+from unibus.other_words import meant_among
 
 STATUS_ACTIVE: Final = "active"
 STATUS_SEND_DISABLED: Final = "send_disabled"
@@ -244,7 +245,9 @@ def checked_settings(given: Mapping[str, object]) -> Settings:
     for name, value in given.items():
         row = SETTINGS.get(name)
         if row is None:
-            raise ConfigInvalid(f"an entity has no setting {name!r}", hint_for_name(name, DEFAULTS))
+            raise ConfigInvalid(
+                f"an entity has no setting {name!r}", hint_for_name(name, DEFAULTS, meant=meant_among(DEFAULTS))
+            )
         checked[name] = checked_value(row, value)
     return checked
 

@@ -19,6 +19,7 @@ from unibus.endpoints.http.application.observation import Observation, administr
 from unibus.endpoints.http.application.operations import TABLE
 from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.errors import error_body, error_response
+from unibus.endpoints.http.monitoring.console import addresses
 from unibus.endpoints.http.operation import Operation, OperationTable
 from unibus.endpoints.http.request import PREFIX, Disconnected, Receive, Request, Response, Scope, Send
 from unibus.endpoints.http.routing import RoutedPath, place_of
@@ -63,7 +64,12 @@ async def refuse_path(service: Service, error: BusError, scope: Scope, receive: 
 
 
 async def refuse(service: Service, table: OperationTable, request: Request, send: Send) -> None:
-    """Answer a request without an operation: 405 if the path has other methods, else 404."""
+    """Answer a request without an operation: 405 if the path has other methods, else 404. `/` has one for browsers
+    only; another client gets the addresses to continue with."""
+    if request.method == "GET" and request.place.shape == "/":
+        await answer(request, addresses(request), send)
+        service.observer.answered(request, NO_OPERATION, 200, 0, "", "")
+        return
     allowed = table.methods(request.place.shape)
     if allowed:
         what = f"the method {request.method} is not allowed for this path"

@@ -41,10 +41,26 @@ _HEADERS: Final = (
 )
 
 
+_ADDRESSES: Final = (
+    ("/", "the page of this server, in a browser"),
+    ("/docs", "every operation, with its path"),
+    ("/health", "whether it works"),
+    ("/{queue}/messages", "POST sends a message; `unibus access token` prints the header Authorization"),
+    ("/unibus/v1/", "the management API, which the command `unibus` uses"),
+)
+
+
 async def page(service: Service, request: Request) -> Response:
     text = (await asyncio.to_thread(_file, PAGE)).decode()
     body = text.replace("{root}", escape(request.root, quote=True)).encode()
     return Response(200, body, f"{HTML}; charset=utf-8", [*_HEADERS, ("Cache-Control", "no-store")])
+
+
+def addresses(request: Request) -> Response:
+    """For a client that does not ask for HTML, such as curl: where to continue. Needs no key, and shows nothing."""
+    lines = [f"{request.root}{path:<18} {what}" for path, what in _ADDRESSES]
+    text = "\n".join(["This is a unibus server.", "", *lines, ""])
+    return Response(200, text.encode(), "text/plain; charset=utf-8", list(_HEADERS))
 
 
 def static(name: str) -> Handler:

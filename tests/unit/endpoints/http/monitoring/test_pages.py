@@ -223,3 +223,10 @@ async def test_reset_is_refused_where_it_is_not_allowed(rig: Rig) -> None:
     rig.use(allow_reset=True)
     assert (await reset(rig, {}))[0] == 401
     assert len(await rig.broker.entities("queue")) == 1
+
+
+async def test_a_client_that_is_no_browser_gets_the_addresses(rig: Rig) -> None:
+    answer = await rig.get("/")
+    assert (answer.status, answer.body.decode().splitlines()[0]) == (200, "This is a unibus server.")
+    for path in ("/docs", "/health", "/{queue}/messages", "/unibus/v1/"):
+        assert path in answer.body.decode()
