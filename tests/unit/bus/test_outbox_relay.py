@@ -161,9 +161,11 @@ def test_a_store_that_works_on_is_relayed_into_again(app: App, taking_effect: bo
     timers = ThreadTimers(SYSTEM_CLOCK, pytest.fail)
     store = MisbehavingStore(open_store(f"sqlite:///{app.folder}/bus.db", SYSTEM_CLOCK, timers))
     app.bus = app.open(store)
+    app.bus.create_queue("orders")
     app.connection.execute("BEGIN")
     app.order(1)
-    store.fail_at(1, taking_effect=taking_effect, stops=False)
+    for call in range(1, 5):  # More often than the commit and the next line ask for the row.
+        store.fail_at(call, taking_effect=taking_effect, stops=False)
     app.connection.commit()
     with pytest.raises(StoreFailed):
         app.relay()

@@ -124,6 +124,8 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(shell: Any) -> None:
             connection.execute(f"DROP TABLE {table_of_the_second}")
         for column_of_the_third in ("created_ns", "updated_ns"):
             connection.execute(f"ALTER TABLE entities DROP COLUMN {column_of_the_third}")
+        connection.execute("DROP TABLE batches")  # Of the fourth.
+        connection.execute("DELETE FROM meta WHERE key = 'identity'")
         connection.pragma("user_version", 1)
     assert [each["active"] for each in shell.records("entities")] == [1]
     with closing(apsw.Connection("unibus.db")) as connection:

@@ -23,7 +23,7 @@ from unibus.errors import UsageError
 from unibus.pipeline.generator.generate import Generated, WorldPlan, generate
 
 MESSAGES = 8_000
-NEVER_GENERATED = {"dropped", "pruned", "forgotten"}
+NEVER_GENERATED = {"dropped", "pruned", "forgotten", "applied"}
 NS = 1_000
 
 Row = dict[str, object]

@@ -1,7 +1,7 @@
 """Writes a whole bus, or some of its queues, as lines of JSON (export_lines.py): a snapshot of one moment.
 
-Not exported: history, positions, dedup keys and locks. An in-flight message is exported as active, with its delivery
-count.
+Not exported: history, positions, dedup keys, batch ids and locks. An in-flight message is exported as active, with its
+delivery count.
 """
 
 import hashlib

@@ -10,7 +10,10 @@ The invariant: it has every batch with an age beyond `evicted_ns`, and no other.
 attempt says, so a copy whose first attempt is later than `evicted_ns` and whose id is unknown was never applied.
 
 This holds also if the clock is set back between two openings, because it compares ages with the ages that were evicted,
-and not with the clock. And every change is absolute: one that is replayed over a newer snapshot is ignored.
+and not with the clock. The price: until the clock has passed the last age that was evicted, new batches with an id are
+refused as well; after a step of less than ten minutes that is mostly none of them.
+
+Every change is absolute: one that is replayed over a newer snapshot is ignored.
 """
 
 from collections import deque
