@@ -431,21 +431,22 @@ class Renamed(pydantic.BaseModel):
 
 
 def test_a_validator_that_changes_its_input_does_not_change_the_message(sync_bus: SyncMessageBus) -> None:
-    seen: list[object] = []
+    typed: list[str] = []
+    plain: list[object] = []
 
     def fail_once(body: Renamed) -> None:
-        seen.append(body.name)
-        if len(seen) == 1:
+        typed.append(body.name)
+        if len(typed) == 1:
             raise ValueError("once")
 
     sync_bus.subscribe("c", fail_once, group="typed", retry_attempts=1, retry_delay=0)
-    sync_bus.subscribe("c", lambda message: seen.append(message.body), group="plain")
+    sync_bus.subscribe("c", lambda message: plain.append(message.body), group="plain")
     body = {"title": "a", "inner": {"old": 1}}
     sync_bus.publish("c", body)
     assert sync_bus.drain(GUARD_S)
     assert body == {"title": "a", "inner": {"old": 1}}
-    assert [each for each in seen if each != "a"] == [body]
-    assert seen.count("a") == 2
+    assert plain == [body]
+    assert typed == ["a", "a"]
 
 
 def test_an_error_of_a_validator_without_a_text_is_a_mismatch() -> None:

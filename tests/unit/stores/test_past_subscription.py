@@ -1,7 +1,7 @@
 """A subscription that starts in the past, while others use the store: each message once, and no other call waits."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 
@@ -39,16 +39,17 @@ def begin(rig: Rig, path: str = PATH) -> int:
 
 
 class Waiting(MemoryJournal):
-    """Its history is read only after `go`."""
+    """Its history, after the recovery, is read only after `go`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reading, self.go = threading.Event(), threading.Event()
 
-    def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
-        self.reading.set()
-        assert self.go.wait(ANSWER_S)
-        return super().changes_after(seq)
+    def changes_after(self, seq: int) -> Generator[tuple[int, Change], None, None]:
+        if self.last:
+            self.reading.set()
+            assert self.go.wait(ANSWER_S)
+        yield from super().changes_after(seq)
 
 
 def test_other_calls_are_decided_while_history_is_read() -> None:
@@ -96,12 +97,12 @@ class Appending(SqliteJournal):
 
     between: Callable[[], object] | None = None
 
-    def changes_after(self, seq: int) -> list[tuple[int, Change]]:
+    def changes_after(self, seq: int) -> Generator[tuple[int, Change], None, None]:
         page = list(super().changes_after(seq))
         call, self.between = self.between, None
         if call is not None:
             call()
-        return page
+        yield from page
 
 
 def test_what_is_stored_between_the_last_page_and_the_decision_is_copied_once(folder: Path) -> None:
