@@ -15,7 +15,7 @@ from unibus.core.lifecycle.sending import route
 from unibus.core.lifecycle.sessions import session_over
 from unibus.core.lifecycle.settling import expire, is_last_delivery, requeue
 from unibus.core.lifecycle.state.apply import record, record_completed, record_delivered
-from unibus.core.lifecycle.state.changes import Activated, Advanced, Delivered, Renewed, Routed, SessionTaken
+from unibus.core.lifecycle.state.changes import Activated, Advanced, Renewed, Routed, SessionTaken
 from unibus.core.lifecycle.state.deadlines import DeadlineItem
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, TOPIC, Entity, Session, StoredMessage, lock_ns_of
 from unibus.core.lifecycle.state.ready_queue import ReadyQueue
@@ -232,18 +232,7 @@ def deliver(state: StoreState, entry: StoredMessage, token: bytes, terms: ClaimT
         session = entry.session
         until_ns = now_ns + lock_ns_of(entity) if session is None else session.until_ns
         claimed = Claimed(entry, token, until_ns, count)
-        change = Delivered(
-            at_ns=now_ns,
-            entity=entity.number,
-            sequence=entry.sequence,
-            who=entry.who,
-            delivery_count=count,
-            token=token,
-            until_ns=until_ns,
-            consumer=terms.consumer,
-            ends_with_process=terms.ends_with_process,
-        )
-        record_delivered(state, entry, change)
+        record_delivered(state, entry, count, token, terms.consumer, terms.ends_with_process, now_ns, until_ns)
         return claimed
     # Before the change is recorded: removing the message releases its data, and `Claimed` keeps it.
     claimed = Claimed(entry, b"", 0, count)

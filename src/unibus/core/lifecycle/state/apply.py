@@ -117,13 +117,26 @@ def record_sent(state: StoreState, entry: StoredMessage, key: str | None, at_ns:
     _store_message(state, entry, key, at_ns, visible_ns)
 
 
-def record_delivered(state: StoreState, entry: StoredMessage, change: Delivered) -> None:
+def record_delivered(
+    state: StoreState,
+    entry: StoredMessage,
+    count: i64,
+    token: bytes,
+    consumer: str,
+    ends_with_process: bool,
+    at_ns: i64,
+    until_ns: i64,
+) -> None:
     state.seq += 1
-    state.weight += CHANGE_WEIGHT + len(change.consumer)
+    state.weight += CHANGE_WEIGHT + len(consumer)
     entry.entity.delivered += 1
+    change = Delivered(at_ns, entry.entity.number, entry.sequence, entry.who, count, token, until_ns, consumer)
+    if ends_with_process:
+        change.ends_with_process = True
     state.fresh.append(change)
     _check_transition(state, entry, "delivered")
-    _lock(state, entry, change)
+    # Values and not `change`: to read the fields of a struct is slow in compiled code, and this runs for each delivery.
+    _lock(state, entry, count, token, consumer, ends_with_process, at_ns, until_ns)
 
 
 def record_completed(state: StoreState, entry: StoredMessage, count: i64, consumer: str, at_ns: i64) -> None:
@@ -294,20 +307,30 @@ def _is_new(state: StoreState, entity: Entity, sequence: i64) -> bool:
 def _apply_delivered(state: StoreState, change: Delivered) -> None:
     entry = _find_message(state, change.entity, change.sequence, "delivered")
     if entry is not None:
-        _lock(state, entry, change)
+        count, token, consumer = change.delivery_count, change.token, change.consumer
+        _lock(state, entry, count, token, consumer, change.ends_with_process, change.at_ns, change.until_ns)
 
 
-def _lock(state: StoreState, entry: StoredMessage, change: Delivered) -> None:
+def _lock(
+    state: StoreState,
+    entry: StoredMessage,
+    count: i64,
+    token: bytes,
+    consumer: str,
+    ends_with_process: bool,
+    at_ns: i64,
+    until_ns: i64,
+) -> None:
     if entry.state == DEFERRED:
         entry.was_deferred = True  # Never reset: a replay over a newer row must not reset it either.
     leave(state, entry)
-    entry.delivery_count = change.delivery_count
-    entry.token = change.token
-    entry.due_ns = change.until_ns
-    entry.consumer = change.consumer
-    entry.ends_with_process = change.ends_with_process
+    entry.delivery_count = count
+    entry.token = token
+    entry.due_ns = until_ns
+    entry.consumer = consumer
+    entry.ends_with_process = ends_with_process
     if entry.first_delivered_ns == 0:
-        entry.first_delivered_ns = change.at_ns
+        entry.first_delivered_ns = at_ns
     enter(state, entry, LOCKED)
 
 
