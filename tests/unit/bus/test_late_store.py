@@ -199,7 +199,7 @@ async def test_a_cancelled_receive_releases_what_it_gets(late: MisbehavingStore,
 class Interrupted:
     """An answer of the store whose wait is interrupted: by Ctrl-C, or by a signal handler that raises."""
 
-    is_decided = True
+    is_decided = is_accepted = True
 
     def __init__(self, pending: Pending[list[Claimed]], error: type[BaseException]) -> None:
         self._pending = pending
