@@ -14,10 +14,14 @@ import pytest
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, assert_all_end, bus_threads, event_wait
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.execution.retries import PendingRetries
+from unibus.bus.pubsub.group import Group
 from unibus.bus.shutdown.at_exit import Exit, finish
 from unibus.bus.shutdown.closing import ClosingStep
 from unibus.bus.shutdown.steps import Shutdown
+from unibus.bus.shutdown.unhandled import described
 from unibus.core.envelope.message import Message
+from unibus.core.flow.metrics import ChannelMetrics
 
 NOTICE = "before exit; call bus.close()"
 
@@ -68,6 +72,18 @@ def test_it_says_which_bus_waits_for_which_handlers(
     assert_all_end({end})
     assert bus._runtime.shutdown.closing.is_done
     assert "unhandled" not in caplog.text
+
+
+def test_an_open_store_call_is_no_retry() -> None:
+    group = Group(1, "billing", 0)
+    group.metrics = ChannelMetrics("orders")
+    group.delayed = 1  # As a pump counts it.
+    retries = PendingRetries(lambda: 0)
+    assert described([group], retries) == "an open store call of channel 'orders' (billing)"
+    group.running = 1
+    assert described([group], retries) == "1 running handler of channel 'orders' (billing)"
+    retries.add(group, 1)
+    assert described([group], retries) == "1 running handler and 1 retry of channel 'orders' (billing)"
 
 
 def test_handlers_that_are_done_are_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:

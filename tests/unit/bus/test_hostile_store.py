@@ -82,8 +82,9 @@ def test_a_group_handles_every_message_and_drain_ends(
     heard = Collector()
     with SyncMessageBus(store, clock=virtual_clock) as bus:
         until_it_works(lambda: bus.create_channel("c", persistent=True, dedup_window=600))
-        until_it_works(lambda: bus.create_subscription("c", "g", lock_duration=30, max_delivery_count=100))
-        until_it_works(lambda: bus.subscribe("c", heard, group="g"))
+        until_it_works(lambda: bus.create_subscription("c", "g", lock_duration=30))
+        # Each completion that is lost is a delivery: with the default of 3 retries, four of them dead-letter a message.
+        until_it_works(lambda: bus.subscribe("c", heard, group="g", retry_attempts=99))
         for number in range(100):
             until_it_works(partial(bus.publish, "c", number, dedup_key=f"k{number}"))
         bus.drain(GUARD_S)

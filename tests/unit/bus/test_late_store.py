@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import pytest
@@ -15,12 +15,13 @@ from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.management.messages.receiving import SettleRequest, release, settle, token_text
 from unibus.bus.otel.tracing import instrument
 from unibus.core.lifecycle.claiming import Claimed
-from unibus.core.lifecycle.commands import COMPLETE, Settle
-from unibus.errors import LockLost, QuotaExceeded, SessionLocked
+from unibus.core.lifecycle.commands import COMPLETE, Command, Settle
+from unibus.errors import LockLost, QueueFull, QuotaExceeded, SessionLocked
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
-from unibus.stores.seam.pending import Pending
-from unibus.stores.seam.store import ClaimRequest
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.pending import Pending, undecided
+from unibus.stores.seam.store import ClaimRequest, EntityInfo
 from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.misbehaving_store import MisbehavingStore
 
@@ -199,7 +200,7 @@ async def test_a_cancelled_receive_releases_what_it_gets(late: MisbehavingStore,
 class Interrupted:
     """An answer of the store whose wait is interrupted: by Ctrl-C, or by a signal handler that raises."""
 
-    is_decided = True
+    is_decided = is_accepted = True
 
     def __init__(self, pending: Pending[list[Claimed]], error: type[BaseException]) -> None:
         self._pending = pending
@@ -268,3 +269,77 @@ async def test_a_late_refusal_of_a_traced_publish_without_waiting_is_logged(
         bus.publish_from_sync("c", 2)
         await virtual_clock.advance_async(0)
     assert "a publish to 'c' that was not awaited has failed: full" in caplog.text
+
+
+class Unanswered(MisbehavingStore):
+    """Decides no batch while it `holds`, and answers everything else: a read overtakes the batches before it."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        super().__init__(store, late=0)
+        self.holds = False
+        self.is_asked = threading.Event()
+        self._real = store
+        self._held: list[Callable[[], None]] = []
+
+    def apply(
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = "", first_ns: int = 0
+    ) -> Pending[list[object]]:
+        if not self.holds:
+            return super().apply(commands, durability, batch_id, first_ns)
+        answer: Pending[list[object]] = undecided()
+        self._held.append(lambda: answer.resolve(self._real.apply(commands, durability).wait(GUARD_S)))
+        self.is_asked.set()
+        return answer
+
+    def release(self) -> None:
+        self.holds = False
+        while self._held:
+            self._held.pop(0)()
+
+
+@pytest.fixture
+def unanswered(virtual_clock: VirtualClock) -> Iterator[Unanswered]:
+    timers = virtual_clock.timers(lambda: True)
+    store = Unanswered(EmbeddedStore(MemoryJournal(), virtual_clock, timers))
+    virtual_clock.timers(store.is_idle)
+    yield store
+    store.close()
+    timers.stop()
+
+
+def test_a_place_is_taken_until_its_publish_is_answered(
+    unanswered: Unanswered, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_read = threading.Event()
+    read = unanswered.catalog.page
+
+    def page(kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
+        found = read(kind, topic, skip, top)
+        found.on_done(lambda _: is_read.set())
+        return found
+
+    refused: list[object] = []
+
+    def publish(body: int) -> None:
+        try:
+            bus.publish("c", body)
+        except QueueFull as error:
+            refused.append(error)
+
+    with SyncMessageBus(unanswered, clock=virtual_clock) as bus:
+        bus.create_channel("c", persistent=True, max_queue_size=2)
+        bus.create_subscription("c", "g")
+        bus.publish("c", 1)
+        unanswered.holds = True
+        first = threading.Thread(target=publish, args=(2,))
+        first.start()
+        assert unanswered.is_asked.wait(GUARD_S)
+        monkeypatch.setattr(unanswered.catalog, "page", page)
+        second = threading.Thread(target=publish, args=(3,))
+        second.start()
+        assert is_read.wait(GUARD_S)  # The depth is 1, and one more place is taken.
+        unanswered.release()
+        for each in (first, second):
+            each.join(GUARD_S)
+        assert bus.queue_size("c") == 2
+        assert len(refused) == 1

@@ -22,7 +22,7 @@ from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.message_ids import new_id_generator
 from unibus.bus.persistent.channels import DurableChannels
-from unibus.bus.persistent.publishing import groups_of, unsettled
+from unibus.bus.persistent.free_places import groups_of, unsettled
 from unibus.bus.pubsub.backpressure import Backpressure
 from unibus.bus.pubsub.delivery import SlotRunner
 from unibus.bus.pubsub.exchange import Exchange

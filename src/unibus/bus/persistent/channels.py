@@ -9,7 +9,7 @@ position: its messages wait in the store, also over a restart. Subscriptions to 
 durable: they get the messages that are published while they exist.
 
 A persistent channel never evicts a stored message, so `drop_old` is not allowed. It is full when its slowest group has
-`max_queue_size` unsettled messages (publishing.py).
+`max_queue_size` unsettled messages (free_places.py).
 """
 
 from collections.abc import Callable

@@ -9,18 +9,14 @@
 Invariant: everything is checked before anything is stored, so a rejected publish leaves no trace. Checks, `apply` and
 the order of listeners are one step under `_deciding`: listeners get messages in the order in which the store has
 decided. Messages that a protocol server sends to the topic of a channel take the same path, but never block.
-
-Counting all groups for each publish would be slow, so the number of messages that a channel holds (`_held`) is counted
-once, grows with each stored message, and is counted again when it reaches the bound. Settlements in between are not
-subtracted, so it is rather too large than too small.
 """
 
 import asyncio
-import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
+from unibus.bus.persistent.free_places import FreePlaces
 from unibus.bus.persistent.listeners import ListenerFanOut
 from unibus.bus.persistent.publish_queue import BlockedPublish, BlockedResult, PublishQueue, queue_full
 from unibus.bus.pubsub.channel import Channel
@@ -32,15 +28,13 @@ from unibus.bus.queues.transactions import Transaction, current
 from unibus.core.envelope.message import Message
 from unibus.core.lifecycle.commands import Send, SendResult
 from unibus.core.lifecycle.envelope import send_of
-from unibus.core.lifecycle.state.entity import KIND_NAMES, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
+from unibus.core.lifecycle.state.entity import SUBSCRIPTIONS, TOPIC
 from unibus.errors import BusError, StoreFailed
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending, resolved
-from unibus.stores.seam.store import EntityInfo, Store
 from unibus.threads import DaemonThread
 
 T = TypeVar("T")
-_ALL: Final = 2**31
 
 Publication = Pending[T] | BlockedResult[T]
 """The result of a publish: the store's answer, or one that waits for a free place first."""
@@ -57,18 +51,10 @@ class Publishing:
         self._registry = registry
         self._listeners = listeners
         self._graph = graph
-        self._deciding = threading.RLock()  # Held from the checks until the message has its position for listeners.
-        # A channel holds at most this many unsettled messages; counted again when they leave no free place. Compared
-        # with the current bound, so that a new bound holds at once.
-        self._held: dict[str, int] = {}
-        self._promised: dict[str, int] = {}  # Messages in open transactions, which will need a place.
-        # `_held`, `_promised`, `_paid` and `_publish_queues` change under `_deciding`.
-        self._paid = 0  # Places that all publishes together have taken.
-        # The store answers from elsewhere: no thread may wait for it that holds a lock or brings answers. Known once
-        # the places of a channel were counted, which comes before its first publish.
-        self._is_elsewhere = False
-        self._outdated: set[str] = set()  # Channels of such a store whose places have to be counted again.
-        self._publish_queues: dict[str, PublishQueue] = {}
+        self._places = FreePlaces(queues.store)
+        # Held from the checks until the message has its position for listeners.
+        self._deciding = self._places.lock
+        self._publish_queues: dict[str, PublishQueue] = {}  # Changes under `_deciding`.
 
     def publish(self, target: Channel, messages: list[Message]) -> Publication[list[object]]:
         try:
@@ -95,11 +81,11 @@ class Publishing:
         """Store the messages. None if the channel is full."""
         # `apply` decides in memory and returns before the write: the lock is not held during any I/O. If the write
         # fails, the store stops, and what was counted here no longer matters.
-        self._count_places(target, len(commands))
+        self._places.count(target, len(commands))
         with self._deciding:
             needed = self._needed(target, commands)
             self._check_rate(target, needed)
-            if not self._has_space(target, needed):
+            if not self._places.has_space(target, needed):
                 return None
             pending = self._queues.store.apply(commands)
             if not pending.is_accepted:
@@ -114,7 +100,7 @@ class Publishing:
     ) -> Pending[list[object]]:
         """The store is elsewhere. Pay now, so that the next publish finds neither a token nor a place that this one
         needs; what was not stored is refunded with the answer. Under `_deciding`: listeners keep the order of calls."""
-        self._pay(target, needed)
+        self._pay(target, needed, is_unanswered=True)
         follows = self._listeners.are_wanted(target)
         answered = pending.tap(lambda decided: self._answered(target, messages, decided, needed, follows))
         if follows:
@@ -133,27 +119,26 @@ class Publishing:
                 target.metrics.count("duplicate")
         if isinstance(error, BusError) and not isinstance(error, StoreFailed):
             target.metrics.count_refusal(error, len(messages))
-        if needed > len(fresh) and not isinstance(error, StoreFailed):
-            self._refund(target, needed - len(fresh))
+        # After StoreFailed the messages may be stored: their places stay taken until the depth is read again.
+        self._refund(target, needed, 0 if isinstance(error, StoreFailed) else max(0, needed - len(fresh)))
         if not follows:  # The fan-out counts the messages itself, when it posts them to the channel.
             self._report(target, _count(target, fresh))
 
-    def _refund(self, target: Channel, count: int) -> None:
+    def _refund(self, target: Channel, taken: int, unused: int) -> None:
         with self._deciding:
-            if target.bucket is not None:
-                target.bucket.refund(count)
-            if target.name in self._held:
-                self._held[target.name] -= count
+            if target.bucket is not None and unused:
+                target.bucket.refund(unused)
+            self._places.answered(target.name, taken, unused)
 
     def _collect(
         self, transaction: Transaction, target: Channel, messages: list[Message], commands: list[Send]
     ) -> Pending[list[object]]:
         """Inside a transaction: the messages are stored with its commit, and listeners get them after it."""
-        self._count_places(target, len(commands))
+        self._places.count(target, len(commands))
         with self._deciding:
             needed = self._count_new(commands)
             self._check_rate(target, needed)
-            if not self._has_space(target, needed):
+            if not self._places.has_space(target, needed):
                 raise queue_full(target, messages)  # No blocking: only the end of this transaction may free a place.
             # Collected before it is paid: a transaction may refuse it, and a refused publish leaves no trace.
             results = [SendResult(target.name, 0, message.id, False) for message in messages]
@@ -173,7 +158,7 @@ class Publishing:
 
     def _promise(self, channel: str, count: int) -> None:
         with self._deciding:
-            self._promised[channel] = self._promised.get(channel, 0) + count
+            self._places.promise(channel, count)
 
     def _needed(self, target: Channel, commands: list[Send]) -> int:
         """How many tokens and places the batch needs: duplicates need none.
@@ -183,7 +168,7 @@ class Publishing:
         count = len(commands)
         bucket = target.bucket
         has_rate = bucket is None or bucket.has(count, self._exchange.monotonic_ns())
-        return count if has_rate and self._has_space(target, count) else self._count_new(commands)
+        return count if has_rate and self._places.has_space(target, count) else self._count_new(commands)
 
     def _count_new(self, commands: list[Send]) -> int:
         return self._queues.store.catalog.count_new(commands)
@@ -194,48 +179,16 @@ class Publishing:
         if bucket is not None and not bucket.has(count, now_ns):
             raise rate_limited(target.name, bucket.wait_s(count, now_ns))
 
-    def _has_space(self, target: Channel, count: int) -> bool:
-        if not target.stored_max or not count:
-            return True
-        held = self._held.get(target.name)
-        # The slow count happens at most once for each time that the allowance is used up, and not for each publish. A
-        # store that is elsewhere is counted before the lock is taken (`_count_places`): its answer may need the lock.
-        if (held is None or held + count > target.stored_max) and not self._is_elsewhere:
-            self._held[target.name] = held = _unsettled_in(self._queues.store, target.name) + self._promised.get(
-                target.name, 0
-            )
-        return held is None or held + count <= target.stored_max
-
-    def _count_places(self, target: Channel, count: int) -> None:
-        """Without the lock: count what the channel holds, for the first time or in a store that is elsewhere."""
-        if not target.stored_max:
-            return
-        held = self._held.get(target.name)
-        if held is not None:
-            is_used_up = held + count > target.stored_max or target.name in self._outdated
-            if not (self._is_elsewhere and is_used_up):
-                return
-        with self._deciding:
-            paid = self._paid
-            self._outdated.discard(target.name)
-        self._is_elsewhere = not self._queues.store.catalog.entity(target.name).is_decided
-        counted = _unsettled_in(self._queues.store, target.name) + self._promised.get(target.name, 0)
-        with self._deciding:
-            # What was paid for since then may be counted already: rather too much than too little.
-            self._held[target.name] = counted + self._paid - paid
-
     def _pay_stored(self, target: Channel, pending: Pending[list[object]]) -> None:
         """Spend tokens and places for the stored messages; a duplicate costs neither."""
         if target.bucket is not None or target.stored_max:
             stored = [each for each in pending.value or [] if isinstance(each, SendResult) and not each.duplicate]
             self._pay(target, len(stored))
 
-    def _pay(self, target: Channel, count: int) -> None:
+    def _pay(self, target: Channel, count: int, *, is_unanswered: bool = False) -> None:
         if target.bucket is not None:
             target.bucket.try_acquire(count, self._exchange.monotonic_ns())
-        if target.name in self._held:
-            self._held[target.name] += count
-        self._paid += count
+        self._places.take(target.name, count, is_unanswered=is_unanswered)
 
     def _published(self, target: Channel, messages: list[Message], pending: Pending[list[object]]) -> int:
         """Count the messages and pass them to listeners. Returns how many no subscriber takes."""
@@ -262,11 +215,11 @@ class Publishing:
     ) -> Pending[list[object]]:
         """Store messages that a protocol server sends to the topic of this channel: same rules, but never blocks."""
         try:
-            self._count_places(target, len(commands))
+            self._places.count(target, len(commands))
             with self._deciding:
                 needed = self._needed(target, commands)
                 self._check_rate(target, needed)
-                if not self._has_space(target, needed):
+                if not self._places.has_space(target, needed):
                     raise queue_full(target, messages)
                 pending = self._queues.store.apply(commands, durability)
                 if not pending.is_accepted:
@@ -307,17 +260,14 @@ class Publishing:
     def recount(self, channel: str) -> None:
         """The number of free places may have changed (new settings or groups): drop the allowance and try again."""
         with self._deciding:
-            if self._is_elsewhere:
-                self._outdated.add(channel)
-            else:
-                self._held.pop(channel, None)
+            self._places.recount(channel)
         self.advance(channel)
 
     def advance(self, channel: str) -> None:
         queue = self._publish_queues.get(channel)
         if queue is None:
             return
-        if not self._is_elsewhere:
+        if not self._places.is_elsewhere:
             queue.advance()
         elif queue.is_waiting():
             # This thread may be the one that brings the answers, and counting the free places waits for an answer.
@@ -362,25 +312,3 @@ def _command(target: Channel, message: Message) -> Send:
     if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
         command.ttl_ns = target.ttl_ns
     return command
-
-
-def groups_of(store: Store, channel: str) -> list[EntityInfo]:
-    """The durable subscriptions of a channel; the topic itself while it has none and keeps messages for the first."""
-    catalog = store.catalog
-    topic = catalog.find(channel)
-    if topic is None or topic.name != channel:
-        return []
-    groups = catalog.page(SUBSCRIPTION, channel, 0, _ALL).wait() if topic.kind == TOPIC else []
-    own = catalog.entity(channel).wait()
-    return groups or ([] if own is None else [own])
-
-
-def _unsettled_in(store: Store, channel: str) -> int:
-    return max([unsettled(info) for info in groups_of(store, channel)], default=0)
-
-
-def unsettled(info: EntityInfo) -> int:
-    """The unsettled messages of a group. A topic without groups counts only those it keeps for the first one."""
-    if info.kind == KIND_NAMES[TOPIC]:
-        return info.active
-    return info.active + info.locked + info.scheduled + info.deferred

@@ -22,7 +22,7 @@ from typing import Final
 
 from unibus.bus.mistaken_keywords import publish_hint
 from unibus.bus.shutdown.steps import Shutdown
-from unibus.bus.shutdown.unhandled import EXITED, described
+from unibus.bus.shutdown.unhandled import EXITED
 from unibus.counting import counted
 from unibus.safe_log import SafeLogger
 
@@ -75,7 +75,9 @@ class Exit:
 
     def _wait_for_handlers(self) -> None:
         shutdown = self._shutdown
-        if not self._wait(shutdown.wait_for_handlers, self._left_s(), lambda: described(shutdown.busy_groups())):
+        if not self._wait(
+            shutdown.wait_for_handlers, self._left_s(), lambda: shutdown.described(shutdown.busy_groups())
+        ):
             stored = shutdown.stored_of(shutdown.busy_groups())
             if stored:  # Lost messages are reported later, by the step that counts them (unhandled.py).
                 log.warning(

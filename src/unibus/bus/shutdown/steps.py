@@ -21,7 +21,7 @@ from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.group import Group
 from unibus.bus.pubsub.registry import Registry
 from unibus.bus.shutdown.closing import Closing, ClosingStep
-from unibus.bus.shutdown.unhandled import CLOSED, Unhandled, report_unsettled
+from unibus.bus.shutdown.unhandled import CLOSED, Unhandled, described, report_unsettled
 from unibus.bus.subscriptions.drain import LEAST_S, Drain
 from unibus.bus.timers import ThreadTimers, Timers
 from unibus.capture.child import CaptureChild
@@ -117,7 +117,13 @@ class Shutdown:
         if self.durable is None or self.store is None or self.store.durability == Durability.D0:
             return 0
         stored = [group for group, _ in self.durable.groups_here()]
-        return sum(sum(group.counts()) for group in groups if group in stored)
+        # Not `delayed`: a pump also counts what it has asked the store, which is no message.
+        retries = self._outcomes.retries
+        return sum(sum(group.counts()[:2]) + retries.of(group) for group in groups if group in stored)
+
+    def described(self, groups: list[Group]) -> str:
+        """The counts of these groups, for a log line."""
+        return described(groups, self._outcomes.retries)
 
     # The steps
 

@@ -93,7 +93,8 @@ class Unhandled:
         while not closing.wait_for(self._is_over, PROGRESS_S) and not closing.is_out_of_time():
             waiting = [group for group in self._groups() if self._work_of(group)]
             log.warning(
-                "unibus: close() waits for %s; Ctrl-C or close(drain_timeout=…) ends the wait", described(waiting)
+                "unibus: close() waits for %s; Ctrl-C or close(drain_timeout=…) ends the wait",
+                described(waiting, self._retries),
             )
 
     def _is_over(self) -> bool:
@@ -253,23 +254,24 @@ def _listed(left: list[tuple[int, str]]) -> str:
     return ", ".join(parts)
 
 
-def described(groups: list[Group]) -> str:
+def described(groups: list[Group], retries: PendingRetries) -> str:
     """The counts of these groups, for a log line."""
-    parts = [_described(group) for group in groups[:GROUPS_SHOWN]]
+    parts = [_described(group, retries.of(group)) for group in groups[:GROUPS_SHOWN]]
     if len(groups) > GROUPS_SHOWN:
         parts.append(f"{counted(len(groups) - GROUPS_SHOWN, 'group')} more")
     return ", ".join(parts) or "the last handler"
 
 
-def _described(group: Group) -> str:
+def _described(group: Group, retries: int) -> str:
+    # `delayed` is not shown: a pump also counts what it has asked the store and is not answered, which is no message.
     backlog, in_flight, delayed = group.counts()
     counts = [
         (in_flight, "running handler", "running handlers"),
         (backlog, "waiting message", "waiting messages"),
-        (delayed, "retry", "retries"),
+        (retries, "retry", "retries"),
     ]
     shown = [counted(count, one, many) for count, one, many in counts if count > 0]
-    return f"{' and '.join(shown) or 'the last handler'} of {where(group)}"
+    return f"{' and '.join(shown) or ('an open store call' if delayed else 'the last handler')} of {where(group)}"
 
 
 def where(group: Group) -> str:

@@ -321,6 +321,12 @@ class Pending(Generic[T_co]):
         return outcome is None or outcome.is_decided or (outcome.done and outcome.failure is None)
 
     @property
+    def is_immediate(self) -> bool:
+        """Whether the call itself has decided it, as those of an embedded store do. Does not change with the answer."""
+        outcome = self.outcome
+        return outcome is None or outcome.is_decided
+
+    @property
     def error(self) -> BaseException | None:
         """A new object each time: raising one object in many tasks would mix their tracebacks."""
         outcome = self.outcome
@@ -364,8 +370,7 @@ class Pending(Generic[T_co]):
         `call` raises the error again, or another one, if it has no other result. It runs in the thread that brings the
         answer, so it must not wait. A refusal that the store raises at once does not get here: catch that as well.
         """
-        outcome = self.outcome
-        if outcome is None or outcome.is_decided:
+        if self.is_immediate:
             return self
         return cast("Pending[T_co]", _Recovery(cast("Pending[object]", self), call, None).result)
 
