@@ -79,3 +79,18 @@ def test_a_last_delivery_does_not_stop_those_after_it(channel_rig: Rig) -> None:
     channel_rig.subscribe("c", receiver, group="g", retry_attempts=1)
     assert channel_rig.drain(GUARD_S)
     assert receiver.bodies == list(range(10))
+
+
+def test_a_cancelled_handler_that_still_runs_does_not_count(channel_rig: Rig) -> None:
+    """It occupies no slot of the handlers that are left: those get every message, however long it runs."""
+    gate, others = Gate(), Collector()
+    first = channel_rig.subscribe("c", gate, group="g", retry_attempts=0)
+    channel_rig.publish("c", "long")
+    gate.wait_entered()
+    channel_rig.subscribe("c", others, group="g", retry_attempts=0)
+    first.cancel()
+    channel_rig.publish_many("c", [1, 2, 3])
+    others.wait(3)
+    assert others.bodies == [1, 2, 3]
+    gate.open()
+    assert channel_rig.drain(GUARD_S)

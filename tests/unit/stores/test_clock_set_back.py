@@ -7,6 +7,7 @@ import pytest
 
 from unibus.core.flow.deadletter import sub_queue
 from unibus.core.lifecycle.commands import COMPLETE, DEAD_LETTER
+from unibus.stores.engine import snapshot_limits
 from unibus.stores.opening import open_store
 from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig, settling
@@ -78,6 +79,32 @@ def test_dedup_windows_end_after_their_length(
     assert not rig.send("q", message_id="old").duplicate
     assert rig.send("q", message_id="new").duplicate
     assert rig.store.check() == []
+    rig.store.close()
+
+
+@schemes
+def test_an_expired_key_of_the_later_clock_removes_no_other_key(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = opened(scheme, tmp_path, NOON)
+    rig.queue("q", dedup_window=60)
+    rig.queue("r", default_ttl=60)
+    rig.send("q", message_id="old")
+    rig.send("r")
+    rig.settle(COMPLETE, rig.one("r"), processed_key="old")
+    rig.store.close()  # The snapshot has the key, and keeps it: the next run ends without one.
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot_limits, "AT_CLOSE", False)
+        rig = opened(scheme, tmp_path, NOON + timedelta(seconds=100))
+        rig.send("q", message_id="new")
+        rig.send("r")
+        rig.settle(COMPLETE, rig.one("r"), processed_key="new")
+        rig.store.close()
+    earlier = NOON - timedelta(hours=5)
+    opened(scheme, tmp_path, earlier).store.close()
+    rig = opened(scheme, tmp_path, earlier + timedelta(seconds=30))
+    assert rig.send("q", message_id="new").duplicate
+    assert rig.was_processed("r", "new")
     rig.store.close()
 
 

@@ -140,7 +140,8 @@ class DeliveryOrder:
         """How many messages that a claim brings now would be handled at once. The pump has `held`, those that wait
         included."""
         waiting = self._queue.size + len(self._held_back)
-        idle = slots - (held - waiting)
+        # Without the messages of cancelled handlers that still run: those occupy none of the slots.
+        idle = slots - max(0, held - waiting - self._group.leaving)
         # A message that precedes those that wait is handled before them; any other one after them.
         return max(0, idle if self.missing else idle - waiting)
 

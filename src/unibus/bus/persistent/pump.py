@@ -143,7 +143,7 @@ class SubscriptionPump:
             self._failed_pull(error)
 
     def _slots(self) -> int:
-        return sum([consumer.concurrency for consumer in self.group.consumers])
+        return sum([consumer.concurrency for consumer in self.group.consumers if not consumer.unrunnable])
 
     def _arrived(self, pending: Pending[list[Claimed]]) -> None:
         if pending.error is not None:

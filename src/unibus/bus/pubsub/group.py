@@ -86,6 +86,7 @@ class Group:
         self.closed = False  # The last consumer was cancelled: the group takes no more messages.
         self.consumers: list[Consumer] = []  # Replaced, never changed in place: readers need no lock.
         self.idle: i64 = 0  # Slots that can be claimed now.
+        self.leaving: i64 = 0  # Claimed or running slots of consumers that are cancelled or unrunnable.
         self.delayed: i64 = 0  # Failed messages that wait for their retry.
         # The delayed messages that count against max_queue_size (0 for persistent channels, where the store counts).
         # One that is being redelivered does not count any more: its handler may publish to this channel.
@@ -109,6 +110,7 @@ class Group:
                 self.consumers = [other for other in self.consumers if other is not consumer]
                 if not consumer.unrunnable:
                     self.idle -= consumer.concurrency - consumer.active
+                    self.leaving += consumer.active
                 consumer.cancelled = True
 
     def mark_unrunnable(self, executor: HandlerExecutor) -> None:
@@ -118,6 +120,7 @@ class Group:
                 if consumer.executor is executor and not consumer.unrunnable:
                     consumer.unrunnable = True
                     self.idle -= consumer.concurrency - consumer.active
+                    self.leaving += consumer.active
 
     def has_no_runnable_consumer(self) -> bool:
         """Whether every consumer is unrunnable, or none is left."""
@@ -171,6 +174,8 @@ class Group:
         # at that time ends here, and must not become claimable again.
         if not consumer.cancelled and not consumer.unrunnable:
             self.idle += 1
+        else:
+            self.leaving -= 1
 
     def is_bounded_here(self) -> bool:
         """Whether its queue counts against max_queue_size: it is reliable, not inline, and open."""

@@ -9,7 +9,7 @@ import msgspec
 
 from unibus.core.lifecycle.state.changes import Applied
 from unibus.core.lifecycle.state.entity import KIND_NAMES, Entity
-from unibus.core.lifecycle.state.indexes import restore, restore_session
+from unibus.core.lifecycle.state.indexes import restore, restore_mark, restore_session
 from unibus.core.lifecycle.state.state import MARK_PROCESSED, StoreState
 from unibus.stores.files.disk import Files
 from unibus.stores.jsonfile.forms import session_of
@@ -113,7 +113,6 @@ class JsonLoading:
             entity = state.entities.get(number)
             for kind, keys in kinds.items() if entity is not None else ():
                 assert entity is not None
-                mark = entity.mark_processed if kind == processed else entity.mark
                 # By time: a dedup window removes expired keys from its front.
                 for key, at_ns in sorted(keys.items(), key=lambda item: item[1]):
-                    mark(key, at_ns)
+                    restore_mark(entity, kind == processed, key, at_ns)

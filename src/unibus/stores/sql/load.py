@@ -15,7 +15,7 @@ import msgspec
 
 from unibus.core.lifecycle.state.changes import Change
 from unibus.core.lifecycle.state.entity import Entity
-from unibus.core.lifecycle.state.indexes import restore, restore_session
+from unibus.core.lifecycle.state.indexes import restore, restore_mark, restore_session
 from unibus.core.lifecycle.state.state import MARK_PROCESSED, StoreState
 from unibus.stores.seam.journal import Covered
 from unibus.stores.seam.log_end import OLDEST, REACHED
@@ -108,11 +108,9 @@ class SqlLoading:
         rows = self._tables.execute(self._tables.sql.marks)
         for number, kind, key, at_ns in rows:
             entity = self._state.entities.get(number)
-            if entity is not None and kind == MARK_PROCESSED:
-                entity.mark_processed(key, at_ns)
             # A key of an entity that does not exist is left over from one that was deleted since: it has no meaning.
-            elif entity is not None:
-                entity.mark(key, at_ns)
+            if entity is not None:
+                restore_mark(entity, kind == MARK_PROCESSED, key, at_ns)
 
     def _load_batches(self, evicted_ns: int) -> None:
         if not self._tables.value(self._tables.sql.has_batches):

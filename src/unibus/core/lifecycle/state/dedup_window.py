@@ -36,6 +36,12 @@ class DedupWindow:
             self._order.append((now_ns, key))
         self._clear(now_ns)
 
+    def restore(self, key: str, at_ns: i64) -> None:
+        """Add a key of a snapshot, in the order of instants. Removes none: a snapshot may still have an expired key
+        from before the clock was set back, and by its instant every other key would be expired."""
+        self._at[key] = at_ns
+        self._order.append((at_ns, key))
+
     def last_ns(self) -> int:
         """The latest instant at which a key was added; 0 if there is none."""
         return max(self._at.values(), default=0)

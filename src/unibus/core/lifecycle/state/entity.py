@@ -314,17 +314,13 @@ class Entity:
                     order.compact(session.entries)
 
     def mark(self, key: str, now_ns: i64) -> None:
-        if self.marks is None:
-            self.marks = DedupWindow(self.settings.mark_window_ns())
-        self.marks.add(key, now_ns)
+        sent_window(self).add(key, now_ns)
 
     def is_known(self, key: str, now_ns: i64) -> bool:
         return self.marks is not None and self.marks.has(key, now_ns)
 
     def mark_processed(self, key: str, now_ns: i64) -> None:
-        if self.processed is None:
-            self.processed = DedupWindow(self.settings.ttl_ns or FOREVER_NS)
-        self.processed.add(key, now_ns)
+        processed_window(self).add(key, now_ns)
 
     def was_processed(self, key: str, now_ns: i64) -> bool:
         return self.processed is not None and self.processed.has(key, now_ns)
@@ -371,6 +367,18 @@ class Entity:
                 break
             moved.reinsert(entry)
         self.waiting = moved
+
+
+def sent_window(entity: Entity) -> DedupWindow:
+    if entity.marks is None:
+        entity.marks = DedupWindow(entity.settings.mark_window_ns())
+    return entity.marks
+
+
+def processed_window(entity: Entity) -> DedupWindow:
+    if entity.processed is None:
+        entity.processed = DedupWindow(entity.settings.ttl_ns or FOREVER_NS)
+    return entity.processed
 
 
 def lock_ns_of(entity: Entity) -> i64:

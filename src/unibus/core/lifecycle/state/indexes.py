@@ -8,7 +8,7 @@ state calls both, so that the invariants of invariants.py hold between two comma
 from mypy_extensions import i64
 
 from unibus.core.lifecycle.state.changes import SavedEntry, SavedSession
-from unibus.core.lifecycle.state.entity import Entity, Session, StoredMessage
+from unibus.core.lifecycle.state.entity import Entity, Session, StoredMessage, processed_window, sent_window
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED
 
@@ -233,3 +233,9 @@ def restore_session(state: StoreState, entity: Entity, saved: SavedSession) -> N
     if saved.token is not None:
         state.due.add(session, saved.until_ns)
     refresh_ready(state, entity, session)
+
+
+def restore_mark(entity: Entity, is_processed: bool, key: str, at_ns: i64) -> None:
+    """Add a dedup key from a snapshot. Called in the order of instants."""
+    window = processed_window(entity) if is_processed else sent_window(entity)
+    window.restore(key, at_ns)
