@@ -118,25 +118,22 @@ def record_sent(state: StoreState, entry: StoredMessage, key: str | None, at_ns:
 
 
 def record_delivered(
-    state: StoreState,
-    entry: StoredMessage,
-    count: i64,
-    token: bytes,
-    consumer: str,
-    ends_with_process: bool,
-    at_ns: i64,
-    until_ns: i64,
-) -> None:
+    state: StoreState, entry: StoredMessage, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
+) -> Delivered:
     state.seq += 1
     state.weight += CHANGE_WEIGHT + len(consumer)
     entry.entity.delivered += 1
     change = Delivered(at_ns, entry.entity.number, entry.sequence, entry.who, count, token, until_ns, consumer)
-    if ends_with_process:
-        change.ends_with_process = True
     state.fresh.append(change)
     _check_transition(state, entry, "delivered")
     # Values and not `change`: to read the fields of a struct is slow in compiled code, and this runs for each delivery.
-    _lock(state, entry, count, token, consumer, ends_with_process, at_ns, until_ns)
+    _lock(state, entry, count, token, consumer, at_ns, until_ns)
+    return change
+
+
+def end_with_process(entry: StoredMessage, change: Delivered) -> None:
+    """Let the lock that was just recorded end at the next opening of the store."""
+    change.ends_with_process = entry.ends_with_process = True
 
 
 def record_completed(state: StoreState, entry: StoredMessage, count: i64, consumer: str, at_ns: i64) -> None:
@@ -307,19 +304,12 @@ def _is_new(state: StoreState, entity: Entity, sequence: i64) -> bool:
 def _apply_delivered(state: StoreState, change: Delivered) -> None:
     entry = _find_message(state, change.entity, change.sequence, "delivered")
     if entry is not None:
-        count, token, consumer = change.delivery_count, change.token, change.consumer
-        _lock(state, entry, count, token, consumer, change.ends_with_process, change.at_ns, change.until_ns)
+        _lock(state, entry, change.delivery_count, change.token, change.consumer, change.at_ns, change.until_ns)
+        entry.ends_with_process = change.ends_with_process
 
 
 def _lock(
-    state: StoreState,
-    entry: StoredMessage,
-    count: i64,
-    token: bytes,
-    consumer: str,
-    ends_with_process: bool,
-    at_ns: i64,
-    until_ns: i64,
+    state: StoreState, entry: StoredMessage, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
 ) -> None:
     if entry.state == DEFERRED:
         entry.was_deferred = True  # Never reset: a replay over a newer row must not reset it either.
@@ -328,7 +318,7 @@ def _lock(
     entry.token = token
     entry.due_ns = until_ns
     entry.consumer = consumer
-    entry.ends_with_process = ends_with_process
+    entry.ends_with_process = False
     if entry.first_delivered_ns == 0:
         entry.first_delivered_ns = at_ns
     enter(state, entry, LOCKED)
