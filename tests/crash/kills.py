@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,8 @@ from unibus.testing.clock.virtual_clock import VirtualClock
 
 ROOT = Path(__file__).parents[2]
 LIVES = 25
+KILLS_MAX = 1_000
+"""A planted bug that so many kills do not find is not found. Usually a few are enough."""
 BYTES_MAX = 16_000_000
 SILENCE_S = 60.0
 """A child that reports nothing for so long has failed."""
@@ -120,12 +122,12 @@ class Scribe:
             self._ledger.acked(op)
 
 
-def one_file(nursery: Nursery, path: Path, seed: str, until: float, planted: str) -> Ledger:
-    """Runs on one file, each killed, until there were enough or the time is over."""
+def one_file(nursery: Nursery, path: Path, seed: str, is_over: Callable[[Ledger], bool], planted: str) -> Ledger:
+    """Runs on one file, each killed, until there were enough or the campaign is over."""
     chance = random.Random(seed)
     ledger = Ledger()
     for life in range(LIVES):
-        if life and time.monotonic() > until:
+        if life and is_over(ledger):
             break
         order = {
             "path": str(path),
@@ -157,22 +159,45 @@ def reopened(path: Path) -> Iterator[EmbeddedStore]:
         store.close()
 
 
-def campaign(folder: Path, seed: str, seconds: float, planted: str = "", ending: str = "db") -> Tally:
-    """Files until the time is over. `planted` names a bug to put into the children's journals.
+def campaign(folder: Path, seed: str, seconds: float, ending: str = "db") -> Tally:
+    """Files until the time is over. With the ending "json" they are folders of JSON files."""
+    until = time.monotonic() + seconds
+    return _files(folder, seed, lambda _: time.monotonic() > until, ending=ending)
 
-    With the ending "json" they are folders of JSON files.
+
+def find_loss(folder: Path, seed: str, planted: str) -> Tally:
+    """Files until an answered call is lost. `planted` names the bug to put into the children's journals.
+
+    Bounded by kills and not by time: how much a child does before it is killed depends on the load of the machine.
     """
+
+    def is_over(ledger: Ledger) -> bool:
+        return bool(ledger.findings.lost)
+
+    return _files(folder, seed, is_over, files_max=KILLS_MAX // LIVES, planted=planted)
+
+
+def _files(
+    folder: Path,
+    seed: str,
+    is_over: Callable[[Ledger], bool],
+    *,
+    files_max: int | None = None,
+    planted: str = "",
+    ending: str = "db",
+) -> Tally:
     tally = Tally()
     nursery = Nursery()
-    until = time.monotonic() + seconds
     try:
-        while time.monotonic() < until:
+        while files_max is None or tally.counts["files"] < files_max:
             number = tally.counts["files"]
-            ledger = one_file(nursery, folder / f"{number}.{ending}", f"{seed}{number}", until, planted)
+            ledger = one_file(nursery, folder / f"{number}.{ending}", f"{seed}{number}", is_over, planted)
             tally.add(ledger)
             tally.counts["files"] += 1
             for left in folder.glob(f"{number}.{ending}*"):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
+            if is_over(ledger):
+                break
     finally:
         nursery.close()
     tally.counts["cycles"] = tally.counts["cuts"]

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from tests.crash.kills import campaign
+from tests.crash.kills import campaign, find_loss
 from tests.crash.power import Tally
 
 SECONDS = 6.0
@@ -27,4 +27,4 @@ def check(tally: Tally, acked: int) -> None:
 
 
 def test_answers_that_come_before_the_write_are_found(tmp_path: Path) -> None:
-    assert campaign(tmp_path, "kill", SECONDS / 2, planted="AnswersFirst").findings.lost
+    assert find_loss(tmp_path, "kill", "AnswersFirst").findings.lost

@@ -343,3 +343,17 @@ def test_a_place_is_taken_until_its_publish_is_answered(
             each.join(GUARD_S)
         assert bus.queue_size("c") == 2
         assert len(refused) == 1
+
+
+async def test_drain_waits_until_a_publish_is_answered(unanswered: Unanswered, virtual_clock: VirtualClock) -> None:
+    heard = Collector()
+    async with MessageBus(unanswered, clock=virtual_clock) as bus:
+        bus.create_channel("c", persistent=True)
+        bus.subscribe("c", heard, group="g")
+        assert await bus.drain(GUARD_S)
+        unanswered.holds = True
+        bus.publish_from_sync("c", 1)
+        assert not await bus.drain(0)
+        unanswered.release()
+        assert await bus.drain(GUARD_S)
+        assert heard.bodies == [1]

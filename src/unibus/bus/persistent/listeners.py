@@ -40,6 +40,7 @@ class ListenerFanOut:
         self._lock = threading.RLock()
         # Batches whose commit is not known yet, in the order of the store's decisions. Changed under `_lock`.
         self._waiting: deque[tuple[Pending[list[object]], list[Message]]] = deque()
+        self._unanswered = 0  # Publishes that the store has not decided yet.
         consumer = Consumer(next_number(), self.group, self._deliver, TAKES_MESSAGE)
         consumer.executor = workers
         consumer.name = self.group.name
@@ -57,8 +58,25 @@ class ListenerFanOut:
         copies = [message.fresh() for message in messages]
         with self._lock:
             self._waiting.append((pending, copies))
-            self.group.delayed = len(self._waiting)  # drain() waits until they are delivered.
+            self._mark_busy()
         pending.on_done(self._answered)
+
+    def begin_publish(self) -> None:
+        """A store that decides elsewhere was asked. Until its answer no pump has seen the messages, so drain() waits
+        here: also for messages that have no listener."""
+        with self._lock:
+            self._unanswered += 1
+            self._mark_busy()
+
+    def end_publish(self) -> None:
+        with self._lock:
+            self._unanswered -= 1
+            self._mark_busy()
+        self._outcomes.on_idle(self.group)
+
+    def _mark_busy(self) -> None:
+        """Count what drain() has to wait for. The caller holds the lock."""
+        self.group.delayed = len(self._waiting) + self._unanswered
 
     def _answered(self, answered: Pending[list[object]]) -> None:
         """Queue the messages at the front whose commit is known. Only those: one answer may overtake an earlier one."""
@@ -69,7 +87,7 @@ class ListenerFanOut:
                 pending, messages = self._waiting.popleft()
                 for message in _stored(pending, messages):
                     self.group.queue.append(message, 0)
-            self.group.delayed = len(self._waiting)
+            self._mark_busy()
         wake(self.group)
         self._outcomes.on_idle(self.group)
 

@@ -101,6 +101,7 @@ class Publishing:
         """The store is elsewhere. Pay now, so that the next publish finds neither a token nor a place that this one
         needs; what was not stored is refunded with the answer. Under `_deciding`: listeners keep the order of calls."""
         self._pay(target, needed, is_unanswered=True)
+        self._listeners.begin_publish()
         follows = self._listeners.are_wanted(target)
         answered = pending.tap(lambda decided: self._answered(target, messages, decided, needed, follows))
         if follows:
@@ -121,8 +122,11 @@ class Publishing:
             target.metrics.count_refusal(error, len(messages))
         # After StoreFailed the messages may be stored: their places stay taken until the depth is read again.
         self._refund(target, needed, 0 if isinstance(error, StoreFailed) else max(0, needed - len(fresh)))
-        if not follows:  # The fan-out counts the messages itself, when it posts them to the channel.
-            self._report(target, _count(target, fresh))
+        try:
+            if not follows:  # The fan-out counts the messages itself, when it posts them to the channel.
+                self._report(target, _count(target, fresh))
+        finally:  # A log handler is code of the user, and may raise.
+            self._listeners.end_publish()
 
     def _refund(self, target: Channel, taken: int, unused: int) -> None:
         with self._deciding:
