@@ -14,7 +14,7 @@ from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import route
 from unibus.core.lifecycle.sessions import session_over
 from unibus.core.lifecycle.settling import expire, is_last_delivery, requeue
-from unibus.core.lifecycle.state.apply import end_with_process, record, record_completed, record_delivered
+from unibus.core.lifecycle.state.apply import record, record_completed, record_delivered
 from unibus.core.lifecycle.state.changes import Activated, Advanced, Renewed, Routed, SessionTaken
 from unibus.core.lifecycle.state.deadlines import DeadlineItem
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, TOPIC, Entity, Session, StoredMessage, lock_ns_of
@@ -234,7 +234,7 @@ def deliver(state: StoreState, entry: StoredMessage, token: bytes, terms: ClaimT
         claimed = Claimed(entry, token, until_ns, count)
         change = record_delivered(state, entry, count, token, terms.consumer, now_ns, until_ns)
         if terms.ends_with_process:
-            end_with_process(entry, change)
+            change.ends_with_process = entry.ends_with_process = True
         return claimed
     # Before the change is recorded: removing the message releases its data, and `Claimed` keeps it.
     claimed = Claimed(entry, b"", 0, count)

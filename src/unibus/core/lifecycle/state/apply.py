@@ -60,6 +60,7 @@ from unibus.core.lifecycle.state.indexes import (
     remove,
     remove_all,
     set_session_state,
+    wake_waiters,
 )
 from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState, owner_name
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
@@ -129,11 +130,6 @@ def record_delivered(
     # Values and not `change`: to read the fields of a struct is slow in compiled code, and this runs for each delivery.
     _lock(state, entry, count, token, consumer, at_ns, until_ns)
     return change
-
-
-def end_with_process(entry: StoredMessage, change: Delivered) -> None:
-    """Let the lock that was just recorded end at the next opening of the store."""
-    change.ends_with_process = entry.ends_with_process = True
 
 
 def record_completed(state: StoreState, entry: StoredMessage, count: i64, consumer: str, at_ns: i64) -> None:
@@ -461,21 +457,13 @@ def _apply_declared(state: StoreState, change: Declared) -> None:
         state.update_auto_deleted(entity)
         # Receivers that wait see an error now, or may receive again: wake them, so that each looks itself.
         if entity.settings.status != before.status:
-            _wake_waiters(state, entity)
+            wake_waiters(state, entity)
         if entity.topic is not None and not entity.settings.has_rules_of(before):
             state.routers.pop(entity.topic.number, None)
         return
     entity = Entity(change.entity, change.name, change.kind, change.settings)
     entity.created_ns = entity.updated_ns = change.at_ns
     state.add_entity(entity, change.sequence)
-
-
-def _wake_waiters(state: StoreState, entity: Entity) -> None:
-    """The status has changed, also that of the dead-letter queue: wake the receivers that wait there."""
-    for each in (entity, entity.dead):
-        if each is not None and each.wakers:
-            each.status_changed = True
-            state.woken.append(each)
 
 
 def _apply_dropped(state: StoreState, change: Dropped) -> None:

@@ -239,3 +239,11 @@ def restore_mark(entity: Entity, is_processed: bool, key: str, at_ns: i64) -> No
     """Add a dedup key from a snapshot. Called in the order of instants."""
     window = processed_window(entity) if is_processed else sent_window(entity)
     window.restore(key, at_ns)
+
+
+def wake_waiters(state: StoreState, entity: Entity) -> None:
+    """The status has changed, also that of the dead-letter queue: wake the receivers that wait there."""
+    for each in (entity, entity.dead):
+        if each is not None and each.wakers:
+            each.status_changed = True
+            state.woken.append(each)
