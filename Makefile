@@ -26,9 +26,10 @@ SPARK := tests/pipeline
 # Those around Spark, and those that mostly wait for processes of their own. The three runs of `make test` take about
 # as much processor time each, the plain one with the check and the compiled one with its build.
 OUTSIDE := $(SPARK) tests/unit/pipeline tests/unit/cli tests/crash tests/docs
-# The two runs of `make quick`, about as long each. No test here starts a process, and the stores of the contract are
-# not closed and opened before each verb, which is most of its time.
-QUICK := -q -m "not soak and not processes" -k "not Reopened"
+# The two runs of `make quick`, about as long each. No test here starts a process. The stores of the contract are not
+# closed and opened before each verb, which is most of its time, and those that only tests have are left out.
+QUICK := -q -m "not soak and not processes" \
+	-k "not Reopened and not AnotherSqlEngine and not Dictionary and not LateSqlite and not LateJsonFile"
 QUICK_ONE := tests/contract tests/cancellation $(addprefix tests/unit/,bus core codecs client config integrations \
 	testing)
 QUICK_TWO := tests/property $(addprefix tests/unit/,stores endpoints)
