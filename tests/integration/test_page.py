@@ -197,11 +197,12 @@ def ask(namespace: Namespace, path: str, accept: str, host: str = "") -> tuple[i
     return answer.status, answer.headers, body
 
 
-def test_other_clients_find_nothing_at_the_root(namespace: Namespace) -> None:
+def test_other_clients_find_the_addresses_at_the_root(namespace: Namespace) -> None:
     for accept in ("*/*", "application/atom+xml", "application/json"):
-        status, _, body = ask(namespace, "/", accept)
-        assert status == 404
-        assert b"this path does not exist" in body
+        status, headers, body = ask(namespace, "/", accept)
+        assert (status, headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
+        assert b"/docs" in body
+        assert b"<" not in body
 
 
 def test_the_policy_of_the_page_and_its_files(namespace: Namespace) -> None:

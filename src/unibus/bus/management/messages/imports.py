@@ -49,7 +49,7 @@ class PositionDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """PositionMoved, and nothing is deleted, if the position is not at `expected`."""
 
     name: Annotated[str, Meta(min_length=1)]
-    expected: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    expected: Annotated[int, Meta(ge=0, le=2**53 - 1)]  # Exact in every JSON tool; a position counts rows or changes.
 
 
 class ImportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
