@@ -16,6 +16,8 @@ import sys
 import time
 from typing import Final, TextIO
 
+from unibus.bus.error_texts import trace_text
+
 LOGGERS: Final = ("unibus", "uvicorn.error")
 _FIELDS: Final = "unibus_fields"
 _FINISHED: Final = "unibus.http."
@@ -51,7 +53,7 @@ class JsonLines(logging.Formatter):
             **fields_of(record),
         }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = _traceback(record)
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
@@ -68,7 +70,7 @@ class TextLines(logging.Formatter):
         """The line without its time and level."""
         fields = "".join([f" {name}={_quoted(value)}" for name, value in fields_of(record).items()])
         line = f"{record.getMessage()}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{line}\n{_traceback(record)}" if record.exc_info else line
 
 
 def start_log(level: str, form: str, stream: TextIO | None = None) -> logging.Handler:
@@ -94,6 +96,14 @@ def end_log(handler: logging.Handler) -> None:
         logger.removeHandler(handler)
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
+
+
+def _traceback(record: logging.LogRecord) -> str:
+    """Bounded: the exception of a handler may have notes of megabytes, or methods that raise."""
+    if record.exc_text:
+        return record.exc_text
+    error, trace = (None, None) if record.exc_info is None else record.exc_info[1:]
+    return "" if error is None else trace_text(error, trace)
 
 
 def _moment(record: logging.LogRecord) -> str:

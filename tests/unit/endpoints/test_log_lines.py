@@ -77,3 +77,17 @@ def test_lines_of_the_request_log_are_written_as_they_are(form: str, stream: io.
     of_request, imitation = stream.getvalue().splitlines()
     assert (json.loads(of_request)["operation"], json.loads(of_request)["status"]) == ("send", 201)
     assert not imitation.startswith('{"time":"2026"}')
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_the_traceback_of_an_exception_with_long_notes_is_bounded(form: str) -> None:
+    stream = io.StringIO()
+    handler = start_log("info", form, stream)
+    try:
+        error = ValueError("x")
+        error.add_note("n" * 1_000_000)
+        logging.getLogger("unibus").warning("failed", exc_info=error)
+    finally:
+        end_log(handler)
+    assert "ValueError: x" in stream.getvalue()
+    assert len(stream.getvalue()) < 100_000
