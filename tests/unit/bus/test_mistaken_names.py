@@ -7,6 +7,7 @@ import pytest
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.queues.misspelt_queues import SENDS_COMPARED_MAX
+from unibus.core import COMPILED
 from unibus.errors import BusError, EntityNotFound, UsageError
 
 Call = Callable[[SyncMessageBus], object]
@@ -214,13 +215,16 @@ async def test_the_async_bus_logs_a_send_too(caplog: pytest.LogCaptureFixture) -
     assert [each.getMessage() for each in caplog.records] == [SENT]
 
 
+PLAIN = pytest.mark.skipif(COMPILED, reason="compiled code refuses a value of another type before the method begins")
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
         (lambda bus: bus.send(5, 1), "a queue name is a str, not int"),
         (lambda bus: bus.send("", 1), "queue name '' must have 1 to"),
-        (lambda bus: bus.create_queue(5), "a name of a queue or topic is a str, not int"),
-        (lambda bus: bus.purge(None), "a queue name is a str, not NoneType"),
+        pytest.param(lambda bus: bus.create_queue(5), "a name of a queue or topic is a str, not int", marks=PLAIN),
+        pytest.param(lambda bus: bus.purge(None), "a queue name is a str, not NoneType", marks=PLAIN),
         (lambda bus: bus.publish(5, 1), "a channel name must be a str, not int"),
     ],
 )
