@@ -198,9 +198,12 @@ class JsonFileJournal:
         if part.last is not None:
             # Everything that the snapshot covers is synced in the log by `append`, so state.json never refers to a
             # change that a power cut could remove.
-            self._snapshots.finish(part.last, instant_text(time.time_ns()))
-            # The name leads to a new file now: without this the next check would report it as replaced.
-            self.held.hold(f"{self._folder}/{STATE}")
+            try:
+                self._snapshots.finish(part.last, instant_text(time.time_ns()))
+            finally:
+                # The name leads to a new file now, also if a step after the switch has failed for want of space:
+                # without this the next check would report it as replaced.
+                self.held.hold(f"{self._folder}/{STATE}")
             # After the switch: until then readers of these messages need their lines in the log.
             self._log.forget_bodies(part.last.seq)
 
