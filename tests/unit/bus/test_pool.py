@@ -233,13 +233,20 @@ def test_a_busy_channel_does_not_starve_another_on_one_worker() -> None:
     bus = SyncMessageBus(worker_count=1)
     bus.create_channel("busy", max_queue_size=0)
     order = Collector()
+    started = threading.Event()  # Else the worker may be far into the first channel before `start` comes to the second.
+
+    def count(message: Message) -> None:
+        assert started.wait(GUARD_S)
+        order(message)
+
     bus.stop(GUARD_S)
-    bus.subscribe("busy", lambda message: order(message))
+    bus.subscribe("busy", count)
     bus.subscribe("other", lambda message: order(message))
     for number in range(2_000):
         bus.publish("busy", number)
     bus.publish("other", "other")
     bus.start()
+    started.set()
     assert order.wait(2_001).index("other") < 1_000
     bus.close(GUARD_S)
 
