@@ -30,9 +30,8 @@ OUTSIDE := $(SPARK) tests/unit/pipeline tests/unit/cli tests/crash tests/docs
 # closed and opened before each verb, which is most of its time, and those that only tests have are left out.
 QUICK := -q -m "not soak and not processes" \
 	-k "not Reopened and not AnotherSqlEngine and not Dictionary and not LateSqlite and not LateJsonFile"
-QUICK_ONE := tests/contract tests/cancellation $(addprefix tests/unit/,bus core codecs client config integrations \
-	testing)
-QUICK_TWO := tests/property $(addprefix tests/unit/,stores endpoints)
+QUICK_ONE := tests/contract tests/cancellation $(addprefix tests/unit/,bus client config integrations testing)
+QUICK_TWO := tests/property $(addprefix tests/unit/,core codecs stores endpoints)
 # Over stores that answer late, as over a network: a sample here, and all tests of the bus in `make soak`.
 LATE := $(patsubst %,tests/unit/bus/test_%.py,dead_letters groups outbox queues received renewals sessions sync_bus \
 	transactions)
